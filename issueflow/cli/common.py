@@ -1,0 +1,67 @@
+"""What several verbs need: the Issue argument, the project one stands in, the line that says what comes next."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from issueflow.errors import WrongWords
+from issueflow.views import say
+
+if TYPE_CHECKING:
+    from issueflow.machine import Position
+    from issueflow.project import Project
+
+IssueArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[ISSUE]", show_default=False, help="ISSUE-7 or 7; may be left out when one is open."),
+]
+
+
+def project() -> "Project":
+    """The project around the working directory."""
+    from pathlib import Path
+
+    from issueflow.project import Project
+
+    return Project(Path.cwd())
+
+
+def issue_id(project: "Project", given: str | None) -> str:
+    """The Issue meant; WrongWords when it is none, or when none was named and several are open."""
+    from issueflow.models import ISSUE_ID
+
+    if given is not None:
+        name = f"ISSUE-{given}" if given.isascii() and given.isdigit() else given.upper()
+        if not ISSUE_ID.fullmatch(name):
+            raise WrongWords(f"{given!r} is no Issue; they are called ISSUE-7, or 7 for short", "issueflow status")
+        return name
+    from issueflow.engine.issues import load
+
+    names = project.store.ids()
+    still_open = [name for name in names if not load(project.store.issue(name)).is_over]
+    if len(still_open) == 1:
+        return still_open[0]
+    if not still_open and len(names) == 1:
+        return names[0]
+    if not names:
+        raise WrongWords("there is no Issue here yet", "issueflow new REQUIREMENT.md")
+    raise WrongWords(f"which Issue? Open are: {', '.join(still_open) or 'none'}", "issueflow status")
+
+
+def plain(text: str) -> str:
+    """Words from the command line as text that can be stored: bytes that are no UTF-8 become marks."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def say_next(position: "Position") -> None:
+    """`next: …`, the command that takes the Issue on."""
+    from issueflow.machine.state import next_command
+
+    if command := next_command(position):
+        say(f"next: {command}")
+
+
+def exit_code(position: "Position") -> int:
+    """4 when the Issue is held or has failed, else 0."""
+    return 4 if position.status in ("held", "failed") else 0

@@ -1,0 +1,444 @@
+"""Verbs that only look: status, show, diff, log, logs. None takes a lock, and status calls git for one Issue only."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from issueflow.cli.common import IssueArgument, issue_id, project, say_next
+from issueflow.errors import IssueflowError, WrongWords
+from issueflow.views import answer, clean, line, say, span
+
+if TYPE_CHECKING:
+    from issueflow.machine import Position, Run
+    from issueflow.project import Project
+    from issueflow.store import IssueFolder
+
+PAUSE = 0.25  # seconds between looks at a log that is followed
+
+
+def status(
+    issue: Annotated[
+        str | None, typer.Argument(metavar="[ISSUE]", show_default=False, help="One Issue in full.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts: the state as issue.yaml has it.")] = False,
+) -> int:
+    """Show where everything stands and the exact next command
+
+    Example: issueflow status ISSUE-7
+    """
+    here = project()
+    if issue is not None:
+        return _status_of(here, issue_id(here, issue), as_json)
+    from issueflow.machine.state import next_command, state
+    from issueflow.views import overview
+
+    positions, broken = _all(here)
+    if as_json:
+        _print_json({"version": 1, "issues": [state(position) for position in positions]})
+        return 0
+    if not positions and not broken:
+        say("no Issues here yet")
+        say("next: issueflow new REQUIREMENT.md" if _is_set_up(here) else "next: issueflow init")
+        return 0
+    if positions:
+        answer(overview([(state(position), _live(here, position)) for position in positions], sys.stdout))
+    for error in broken:
+        say(f"error: {line(str(error))}")
+    for position in positions:
+        if not position.is_over and (command := next_command(position)):
+            say(f"next: {command}")
+            break
+    return 1 if broken else 0
+
+
+def _is_set_up(here: "Project") -> bool:
+    return bool(here.place.worktree and (here.place.worktree / ".issueflow" / "config.yaml").exists())
+
+
+def _all(here: "Project") -> "tuple[list[Position], list[IssueflowError]]":
+    """Every Issue that can be read, and an error for each that cannot: one damaged journal hides no other Issue."""
+    from issueflow.engine.issues import load
+
+    positions, broken = [], []
+    for name in here.store.ids():
+        try:
+            positions.append(load(here.store.issue(name)))
+        except (IssueflowError, OSError) as error:
+            broken.append(error if isinstance(error, IssueflowError) else IssueflowError(str(error)))
+    return positions, broken
+
+
+def _live(here: "Project", position: "Position") -> str | None:
+    """The open run in a few words: how long, who, how quiet; or that it is dead."""
+    from issueflow.engine.launch import mark
+    from issueflow.hosts import process
+    from issueflow.models import Life
+
+    run = position.open_run
+    if run is None:
+        return None
+    folder = here.store.issue(position.issue).run(run.name)
+    sight = process.glance(folder, mark(position.issue, run))
+    if sight.exited:
+        return "run ended, not taken in yet"
+    if not sight.started:
+        return "starting"
+    if Life.ALIVE not in (sight.runner, sight.agent):
+        return f"interrupted: {sight.detail}"
+    begun = (folder / "started.json").stat().st_mtime
+    newest = max((path.stat().st_mtime for path in folder.glob("std*.log")), default=begun)
+    quiet = time.time() - newest
+    words = [
+        f"running {span(time.time() - begun)}",
+        run.agent or "checks",
+        *([f"quiet {span(quiet)}"] if quiet > 10 else []),
+    ]
+    return ", ".join(words)
+
+
+def _status_of(here: "Project", name: str, as_json: bool) -> int:
+    from issueflow.engine.issues import find, load
+    from issueflow.machine.state import state
+    from issueflow.views import detail
+
+    folder = here.store.issue(name)
+    if not folder.exists():
+        folder = find(here.hands(), name)
+    position = load(folder)
+    if as_json:
+        _print_json({"version": 1, "issues": [state(position)]})
+        return 0
+    answer(detail(state(position), _live(here, position), _extra(here, folder, position), sys.stdout))
+    say_next(position)
+    return 0
+
+
+def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list[tuple[str, str]]:
+    """What only this form of status may ask git for, or look at other files for."""
+    extra = []
+    base_name = position.created.base_name
+    if base_name and here.repository.commit(base_name):
+        behind = here.repository.count(f"{position.base}..{base_name}")
+        if behind:
+            extra.append(("behind", f"{base_name.removeprefix('refs/heads/')} has {behind} commits more by now"))
+    if folder.edited() is not None:
+        extra.append(
+            ("edited", f"{folder.folder / 'issue.yaml'} was changed by hand; it is not read, and saved beside")
+        )
+    if position.hold:
+        extra.append(("question", position.hold.reason))
+    extra += [("asked", question) for question in position.questions]
+    return extra
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    print(json.dumps(value, indent=2))
+
+
+def show(
+    issue: IssueArgument = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[WHAT]",
+            show_default=False,
+            help="requirement, plan, report, review, checks, findings, checklist, state, or `run`.",
+        ),
+    ] = None,
+    number: Annotated[int | None, typer.Argument(metavar="[N]", show_default=False, help="Which run.")] = None,
+    path: Annotated[bool, typer.Option("--path", help="Print where it lies instead.")] = False,
+) -> int:
+    """Show a document, a review, a run of an Issue
+
+    Without WHAT: what waits for a decision, else the state.
+
+    Example: issueflow show ISSUE-7 plan
+    """
+    from issueflow.engine.issues import find, load
+
+    here = project()
+    if issue is not None and what is None and not issue.upper().startswith("ISSUE-") and not issue.isdigit():
+        issue, what = None, issue  # `issueflow show plan`, where one Issue is open
+    folder = find(here.hands(), issue_id(here, issue))
+    position = load(folder)
+    text, file = _shown(folder, position, what or ("presented" if position.status == "waiting" else "state"), number)
+    if path:
+        print(os.fspath(file))
+    else:
+        _print_text(text.encode())
+    return 0
+
+
+def _shown(folder: "IssueFolder", position: "Position", what: str, number: int | None) -> tuple[str, Path]:
+    """What is asked for as text, and the file it comes from."""
+    from issueflow.views import findings
+
+    match what:
+        case "requirement":
+            file = folder.requirement(position.created.requirement.version)
+            return file.read_bytes().decode(errors="replace"), file
+        case "state":
+            file = folder.folder / "issue.yaml"
+            return file.read_text(errors="replace"), file
+        case "findings":
+            items = [finding.model_dump() for finding in position.findings]
+            return findings(items) or "no open findings", folder.journal
+        case "checklist":
+            return "\n".join(
+                f"{c.id:<4} {c.text}  ({c.source})" for c in position.checklist
+            ) or "no checklist", folder.journal
+        case "review" | "checks" | "verify":
+            return _last_outcome(folder, position, "review" if what == "review" else "check")
+        case "run":
+            return _run_text(folder, position, number)
+        case "presented":
+            return _presented(folder, position), folder.journal
+        case _:
+            return _document(folder, position, what)
+
+
+def _document(folder: "IssueFolder", position: "Position", what: str) -> tuple[str, Path]:
+    name = what if position.current(what) else f"{what}.md"
+    document = position.current(name)
+    if document is None:
+        known = ["requirement", "state", "review", "checks", "findings", "checklist", "run", *position.documents]
+        raise WrongWords(
+            f"{position.issue} has no {what} (there are: {', '.join(known)})", f"issueflow status {position.issue}"
+        )
+    file = folder.document(name, document.version)
+    return file.read_bytes().decode(errors="replace"), file
+
+
+def _last_outcome(folder: "IssueFolder", position: "Position", kind: str) -> tuple[str, Path]:
+    stages = position.workflow.stages
+    runs = [run for run in position.runs if run.ended and stages[run.started.stage].kind == kind]
+    if not runs:
+        raise WrongWords(f"{position.issue} has no {kind} yet", f"issueflow status {position.issue}")
+    return _run_text(folder, position, runs[-1].started.run)
+
+
+def _run_text(folder: "IssueFolder", position: "Position", number: int | None) -> tuple[str, Path]:
+    runs = {run.started.run: run for run in position.runs}
+    if not runs:
+        raise WrongWords(f"{position.issue} has no runs yet", f"issueflow advance {position.issue}")
+    run = runs.get(number if number is not None else max(runs))
+    if run is None:
+        raise WrongWords(
+            f"{position.issue} has no run {number} (it has 1 to {max(runs)})", f"issueflow status {position.issue}"
+        )
+    return describe(run), folder.run(run.started.name)
+
+
+def describe(run: "Run") -> str:
+    """A run in words: what it was given, what it said, what the engine made of it."""
+    from issueflow.views import findings
+
+    started, ended = run.started, run.ended
+    parts = [
+        f"{started.name}  round {started.round}, attempt {started.attempt}, {started.agent or 'checks'}",
+        f"base      {started.base[:12]}",
+        f"worktree  {started.worktree}",
+    ]
+    if run.dropped:
+        return "\n".join([*parts, f"result    died: {run.dropped.reason}", f"commit    {run.tip[:12]}"])
+    if ended is None:
+        return "\n".join([*parts, "result    not yet"])
+    outcome = ended.outcome
+    parts += [f"result    {outcome.verdict or outcome.cls}" + (f" ({outcome.cls})" if outcome.verdict else "")]
+    parts += [
+        f"commit    {run.tip[:12]}" + ("" if ended.code.changed else " (unchanged)"),
+        f"exit      {ended.exit.status}",
+    ]
+    if outcome.reviewed:
+        parts.append(f"reviewed  {outcome.reviewed}")
+    lists = {
+        "refused": outcome.errors,
+        "checks": [
+            f"{c.command}: exit {c.exit_code}" + (" (time limit)" if c.timed_out else "") for c in outcome.checks
+        ],
+        "answers": [f"{r.finding} {r.action}: {r.reason}" for r in outcome.responses],
+        "covered": [f"{c.id}: {c.evidence}" for c in outcome.covered],
+        "missing": outcome.missing,
+        "commands": [f"{c.command}: exit {c.exit_code}" for c in outcome.commands_run],
+        "not run": [f"{n.item}: {n.reason}" for n in outcome.not_run],
+        "open problems": outcome.open_problems,
+        "questions": outcome.questions,
+        "noticed": ended.code.noticed,
+        "kept": ended.code.kept,
+    }
+    text = "\n".join(parts)
+    text += f"\n\n{outcome.summary}\n" if outcome.summary else "\n"
+    if outcome.findings:
+        text += "\n" + findings(f.model_dump() for f in outcome.findings) + "\n"
+    for name, items in lists.items():
+        if items:
+            text += f"\n{name}:\n" + "".join(f"  {item}\n" for item in items)
+    return text
+
+
+def _presented(folder: "IssueFolder", position: "Position") -> str:
+    """What a person is asked to decide on, all of it in one place."""
+    from issueflow.views import findings
+
+    issue, parts = (
+        position.issue,
+        [f"{position.issue} {position.stage}: waiting for you", f"title: {position.created.title}"],
+    )
+    for name in position.kind().presents:
+        document = position.current(name)
+        if document:
+            text = folder.document(name, document.version).read_bytes().decode(errors="replace")
+            parts.append(f"── {name}, version {document.version} ──\n{text.rstrip()}")
+        elif name == "diff":
+            parts.append(f"── diff: {position.base[:12]}..{position.head[:12]} ──\n(issueflow diff {issue})")
+        elif name == "open_findings" and position.findings:
+            parts.append("── open findings ──\n" + findings(f.model_dump() for f in position.findings))
+        elif name == "checklist" and position.checklist:
+            parts.append("── checklist ──\n" + "\n".join(f"{c.id:<4} {c.text}" for c in position.checklist))
+        elif name in position.workflow.stages:
+            parts.append(f"── {name} ──\n{_verdict_of(position, name)}")
+    for question in (*position.questions, *(d.question for d in position.decisions)):
+        parts.append(f"asked: {question}")
+    for item in position.not_run:
+        parts.append(f"not run: {item.item} ({item.reason})")
+    parts.append(f"approve: issueflow approve {issue}\nsend back: issueflow request-changes {issue} -m TEXT")
+    return "\n\n".join(parts)
+
+
+def _verdict_of(position: "Position", stage: str) -> str:
+    runs = [run for run in position.runs if run.started.stage == stage and run.ended]
+    if not runs or not runs[-1].ended:
+        return "not run"
+    outcome = runs[-1].ended.outcome
+    lines = [f"{c.command}: exit {c.exit_code}, {c.seconds} s" for c in outcome.checks]
+    return "\n".join([f"{outcome.verdict}: {outcome.summary}", *lines])
+
+
+def _print_text(data: bytes) -> None:
+    """As it is into a pipe or a file; cleaned on a terminal, which would obey what it is sent."""
+    if sys.stdout.isatty():
+        answer(data.decode(errors="replace").rstrip("\n"))
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data if data.endswith(b"\n") else data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def diff(
+    issue: IssueArgument = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="[STAGE|RUN]", show_default=False, help="Only what this stage's last run changed."),
+    ] = None,
+    stat: Annotated[bool, typer.Option("--stat", help="Files and line counts only.")] = False,
+) -> int:
+    """Show the change from the Issue's base to its head
+
+    Example: issueflow diff ISSUE-7 --stat
+    """
+    from issueflow.engine.issues import find, load
+    from issueflow.git import review
+
+    here = project()
+    hands = here.hands()
+    position = load(find(hands, issue_id(here, issue)))
+    base, head = (position.base, position.head) if what is None else _run_range(position, what)
+    show_it = review.stat if stat else review.patch
+    data = show_it(hands.repository, base, head)
+    if not data.strip():
+        say("no change")
+    elif sys.stdout.isatty():
+        answer(data.decode(errors="replace").rstrip("\n"))
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _run_range(position: "Position", what: str) -> tuple[str, str]:
+    runs = [run for run in position.runs if what in (run.started.stage, run.started.name, str(run.started.run))]
+    if not runs:
+        raise WrongWords(f"{position.issue} has no run or stage {what}", f"issueflow status {position.issue}")
+    return runs[-1].started.base, runs[-1].tip
+
+
+def log(issue: IssueArgument = None) -> int:
+    """Show an Issue's history, oldest first
+
+    The same history lies in git: git log refs/issueflow-records/ISSUE-7.
+
+    Example: issueflow log ISSUE-7
+    """
+    from issueflow.engine.issues import find, load, message
+    from issueflow.machine import fold
+
+    here = project()
+    folder = find(here.hands(), issue_id(here, issue))
+    load(folder)
+    entries = folder.entries()
+    for count, entry in enumerate(entries, 1):
+        subject = message(fold(entries[:count]), entry).splitlines()[0].removeprefix(f"{folder.name}: ")
+        answer(f"{entry.at.replace('T', ' ').removesuffix('Z')}  {line(subject)}")
+    return 0
+
+
+def logs(
+    issue: IssueArgument = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[RUN]", show_default=False, help="Which run; the last.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run ends.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="The bytes as they are, escapes included.")] = False,
+) -> int:
+    """Show what a run's agent printed
+
+    Example: issueflow logs ISSUE-7 -f
+    """
+    from issueflow.engine.issues import find, load
+
+    here = project()
+    folder = find(here.hands(), issue_id(here, issue))
+    position = load(folder)
+    _, run = _run_text(folder, position, number)
+    offsets = {"stdout.log": 0, "stderr.log": 0}
+    try:
+        while True:
+            ended = (run / "exit.json").exists()  # looked at first: what was written before it is then all there is
+            for name, start in offsets.items():
+                offsets[name] = _copy_log(run / name, start, raw)
+            if not follow or ended or not _is_open(folder, run):
+                return 0
+            time.sleep(PAUSE)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _is_open(folder: "IssueFolder", run: Path) -> bool:
+    from issueflow.engine.issues import load
+
+    position = load(folder)
+    return bool(position.open_run and position.open_run.name == run.name)
+
+
+def _copy_log(path: Path, start: int, raw: bool) -> int:
+    """Print a log from `start` and give where it ended."""
+    try:
+        log = path.open("rb")
+    except FileNotFoundError:
+        return start
+    with log:
+        log.seek(start)
+        while chunk := log.read(1 << 16):
+            if raw:
+                sys.stdout.buffer.write(chunk)
+            else:
+                sys.stdout.write(clean(chunk.decode(errors="replace").replace("\r\n", "\n")))
+            start += len(chunk)
+    sys.stdout.flush()
+    return start

@@ -1,0 +1,223 @@
+"""Verbs that move an Issue: advance, resume, cancel; and how they tell what happens meanwhile."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from issueflow.cli.common import IssueArgument, exit_code, issue_id, plain, project, say_next
+from issueflow.views import answer, clean, clip, line, say, span
+
+if TYPE_CHECKING:
+    from issueflow.engine.hands import Hands
+    from issueflow.machine import Position, Step
+
+
+class Teller:
+    """Tells on standard error what happens: stages, verdicts, the agent's last raw lines, how long it has been."""
+
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty()
+        self.offsets: dict[str, int] = {}
+        self.shown = ""
+        self.heard = time.monotonic()
+
+    def began(self, position: "Position") -> None:
+        """Name the run that is followed from now on."""
+        run = position.open_run
+        assert run is not None
+        of = f"/{position.max_rounds}" if position.max_rounds else ""
+        more = f", attempt {run.attempt}" if run.attempt > 1 else ""
+        what = "asking for the result only" if run.continuation else run.agent or "checks"
+        self.wipe()
+        say(f"▸ {position.issue} {run.stage} · round {run.round}{of}{more} · {what}")
+        self.heard = time.monotonic()
+
+    def followed(self, position: "Position", why: str, seconds: float, run: Path) -> None:
+        """Show what the agent printed since the last look, and on a terminal a line that says it is alive."""
+        self.tail(run)
+        if self.live:
+            quiet = time.monotonic() - self.heard
+            more = f" · quiet {span(quiet)}" if quiet > 10 else ""
+            stage = position.open_run.stage if position.open_run else position.stage
+            self.draw(f"  {stage} {why} · {span(seconds)}{more} · Ctrl-C leaves it running")
+
+    def moved(self, before: "Position", after: "Position", step: "Step") -> None:
+        """Tell what a step came to."""
+        from issueflow.machine import Collect, Drop
+
+        self.wipe()
+        if isinstance(step, Collect | Drop) and before.open_run:
+            self.tail_of(after)
+            self.closed(after)
+        if len(after.decided) > len(before.decided) and after.decided[-1].verb == "resume":
+            say(f"  {after.stage}: runs again from what the dead run had written")
+
+    def closed(self, position: "Position") -> None:
+        """Verdict, summary and whatever else a person should know of the run that has ended."""
+        run = position.runs[-1]
+        if run.dropped:
+            say(f"  ✗ died: {line(run.dropped.reason)}; its work is kept at {run.tip[:12]}")
+            return
+        ended = run.ended
+        assert ended is not None
+        outcome = ended.outcome
+        good = outcome.verdict in ("done", "approve", "pass", "none")
+        said = line(outcome.summary or "; ".join(outcome.errors))
+        say(f"  {'✓' if good else '✗'} {outcome.verdict or outcome.cls}: {said}")
+        for finding in outcome.findings:
+            say(f"    {finding.id} {finding.severity}: {line(finding.claim)}")
+        for response in outcome.responses:
+            say(f"    {response.finding} {response.action}: {line(response.reason)}")
+        for noticed in ended.code.noticed:
+            say(f"    note: {line(noticed)}")
+
+    # ── output of the live run ──
+
+    def tail_of(self, position: "Position") -> None:
+        """What the ended run printed last."""
+        if self.run_folder is not None:
+            self.tail(self.run_folder)
+
+    run_folder: Path | None = None
+
+    def tail(self, run: Path) -> None:
+        """Print what both logs gained, line by line; a flood is cut to its last lines."""
+        self.run_folder = run
+        for name in ("stdout.log", "stderr.log"):
+            lines = self.gained(run / name)
+            if len(lines) > 20:
+                lines = [f"… {len(lines) - 20} lines more in {run / name}", *lines[-20:]]
+            for text in lines:
+                self.wipe()
+                self.heard = time.monotonic()
+                say(f"  │ {clip(clean(text.rstrip()), 400)}")
+
+    def gained(self, path: Path) -> list[str]:
+        """The whole lines that were written to a log since it was looked at last, by seeking."""
+        key = os.fspath(path)
+        try:
+            with path.open("rb") as log:
+                start = self.offsets.get(key, 0)
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(start, end - 65536))
+                raw = log.read()
+        except OSError:
+            return []
+        whole = raw.rfind(b"\n") + 1
+        self.offsets[key] = end - (len(raw) - whole)
+        return raw[:whole].decode(errors="replace").splitlines()
+
+    def draw(self, text: str) -> None:
+        """The line at the bottom of the terminal."""
+        import shutil
+
+        text = clip(text, shutil.get_terminal_size().columns - 1)
+        if text != self.shown:
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+            self.shown = text
+
+    def wipe(self) -> None:
+        """Take the bottom line away before anything else is printed."""
+        if self.shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            self.shown = ""
+
+
+def go(hands: "Hands", name: str, **goal: Any) -> int:
+    """Walk an Issue on, telling what happens; give the exit code."""
+    from issueflow.engine import walk
+
+    teller = Teller()
+    try:
+        position = walk.advance(hands, name, teller, walk.Goal(**goal))
+    except KeyboardInterrupt:
+        teller.wipe()
+        say(f"\nleft: what was running goes on. issueflow advance {name} follows it, issueflow cancel {name} stops it")
+        return 130
+    except BaseException:
+        teller.wipe()
+        raise
+    conclude(position)
+    return exit_code(position)
+
+
+def conclude(position: "Position") -> None:
+    """The answer of a walk: where the Issue stands, and the next command."""
+    from issueflow.machine.state import state
+    from issueflow.views import now_word
+
+    now = now_word(state(position), None)
+    answer(f"{position.issue} {position.stage}: {line(now)}")
+    for question in position.questions if position.status in ("waiting", "held") else ():
+        say(f"  asked: {line(question)}")
+    if position.status == "waiting":
+        say(f"look: issueflow show {position.issue}")
+    say_next(position)
+
+
+def advance(
+    issue: IssueArgument = None,
+    once: Annotated[bool, typer.Option("--once", help="One run only.")] = False,
+    until: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop before this stage.")] = None,
+) -> int:
+    """Walk an Issue on until a person is asked or it ends
+
+    A run that is already going on is followed. Ctrl-C leaves it running.
+
+    Example: issueflow advance ISSUE-7
+    """
+    here = project()
+    return go(here.hands(), issue_id(here, issue), once=once, until=until)
+
+
+def resume(issue: IssueArgument = None) -> int:
+    """Set an Issue right after a crash and walk it on
+
+    As advance, and with leave to replace a run that died, from what that run had written.
+
+    Example: issueflow resume ISSUE-7
+    """
+    from issueflow.engine.decisions import refuse_inside_run
+
+    refuse_inside_run("resume")
+    here = project()
+    return go(here.hands(), issue_id(here, issue), replace=True)
+
+
+def cancel(
+    issue: IssueArgument = None,
+    message: Annotated[str, typer.Option("-m", "--message", metavar="TEXT", help="Why.")] = "",
+) -> int:
+    """End an Issue and stop whatever runs for it
+
+    Nothing is removed: branches, worktrees and documents stay until cleanup.
+
+    Example: issueflow cancel ISSUE-7
+    """
+    from issueflow.engine import decisions, walk
+
+    here = project()
+    hands, name = here.hands(), issue_id(here, issue)
+    decisions.cancel(hands, name, plain(message))
+    position = walk.advance(hands, name, Teller(), walk.Goal())
+    answer(f"{name}: cancelled")
+    if position.runs:
+        say(f"next: issueflow cleanup {name}")
+    return 0
+
+
+def start_tree(run: Path) -> int:
+    """Record the tree that the agent will find; the runner calls this after the set-up commands"""
+    from issueflow.engine import launch
+
+    place = launch.place_of(run)
+    lens = launch.lens_of(run.parents[4], run, place) if place else None
+    if lens is None:
+        say(f"{run} is not prepared")
+        return 1
+    launch.record_start_tree(run, lens)
+    return 0

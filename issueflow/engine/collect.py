@@ -1,0 +1,321 @@
+"""Acts 5 to 7 of a run: record what the agent left, judge what it claims, write the entry that makes it count."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from issueflow import agents
+from issueflow.engine import launch
+from issueflow.engine.hands import Hands
+from issueflow.engine.issues import write
+from issueflow.errors import Damaged
+from issueflow.files import claim_file, crash_point, make_folder, read_json, replace_file, to_json
+from issueflow.git import baseline, snapshot, worktrees
+from issueflow.git.command import ZERO
+from issueflow.git.worktrees import Place
+from issueflow.machine import Facts, Position, Submission, evidence, judge
+from issueflow.machine.judge import MOST_BYTES, judge_checks
+from issueflow.models import (
+    RUN_FOLDER,
+    AgentResult,
+    CheckRun,
+    Code,
+    Document,
+    Dropped,
+    Ended,
+    Exit,
+    Outcome,
+    Result,
+    Started,
+    branch_name,
+    keep_ref,
+)
+from issueflow.store import IssueFolder, sha256
+
+MOST_OUTPUT = 256 * 1024  # bytes of an agent's output in which a result is looked for, from its end
+MOST_DOCUMENT = 1024 * 1024  # bytes of one produced document
+
+
+def collect(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    """Take in an ended run: snapshot, outputs, judgement, `ended`."""
+    started = _open(position)
+    run = folder.run(started.name)
+    how = _exit(run)
+    return _finish(hands, folder, position, started, how)
+
+
+def drop(hands: Hands, folder: IssueFolder, position: Position, reason: str) -> Position:
+    """Write off a run that is proven dead, keeping all it had written.
+
+    A complete and valid result that it had handed in before it died still counts: nothing was left for it to do.
+    """
+    started = _open(position)
+    run = make_folder(folder.run(started.name))
+    lost = Exit(status="lost", ended=int(time.time()), detail=reason[:500])
+    claim_file(run / "exit.json", to_json(lost.model_dump()))
+    crash_point("drop.lost")
+    return _finish(hands, folder, position, started, _exit(run))
+
+
+def _open(position: Position) -> Started:
+    assert position.open_run is not None
+    return position.open_run
+
+
+def _exit(run: Path) -> Exit:
+    try:
+        return Exit.model_validate(read_json(run / "exit.json"))
+    except (ValueError, ValidationError) as error:
+        raise Damaged(f"{run / 'exit.json'} cannot be read: {error}", "issueflow doctor") from error
+
+
+def _finish(hands: Hands, folder: IssueFolder, position: Position, started: Started, how: Exit) -> Position:
+    run = folder.run(started.name)
+    code, facts = _record_code(hands, position, started, run, how)
+    outcome, result = _judge(hands, folder, position, started, run, facts)
+    if how.status == "lost" and outcome.cls != "accepted":
+        return write(hands, folder, lambda **head: Dropped(**head, run=started.run, reason=how.detail, code=code))
+    if result is not None:
+        outcome = outcome.model_copy(update={"documents": _keep_documents(folder, position, started, run, result)})
+    crash_point("collect.documents")
+    replace_file(run / "accepted.json", outcome.model_dump_json(indent=2, exclude_defaults=True))
+    crash_point("collect.judged")
+    bound = evidence(position)
+    return write(
+        hands,
+        folder,
+        lambda **head: Ended(**head, run=started.run, exit=how, code=code, outcome=outcome, evidence=bound),
+    )
+
+
+# ── act 5: the code ──
+
+
+def _record_code(hands: Hands, position: Position, started: Started, run: Path, how: Exit) -> tuple[Code, Facts]:
+    """Commit what the agent left on its branch, keep what it committed elsewhere, and note what else it did."""
+    place = launch.place_of(run)
+    noticed: list[str] = []
+    tip, tree, changed, kept = started.base, started.base_tree, False, []
+    unfinished = None
+    if place is not None:
+        unfinished = worktrees.unfinished(place)
+        branch = f"refs/heads/{branch_name(position.created.prefix, position.issue, started.name)}"
+        found = hands.repository.refs(branch).get(branch, ZERO)
+        tip, tree = _snapshot(hands, position, started, run, place, found, how, noticed)
+        changed = tree != started.base_tree or (found not in (ZERO, started.base))
+        kept = _keep_strays(hands, position, started, place, branch, found, tip)
+        if tip != found:
+            hands.repository.move(branch, tip, found)
+        crash_point("collect.branch")
+        _refresh_index(place, run)
+        noticed += _surroundings(hands, position, run)
+    code = Code(tip=tip, tree=tree, changed=changed, kept=tuple(kept), noticed=tuple(noticed))
+    facts = Facts(
+        exit=how,
+        changed=changed,
+        differs_from_head=tree != position.tree,
+        unfinished=unfinished,
+        target=launch.reviewed(position, started),
+        checklist=tuple(item.id for item in position.checklist),
+        next_finding=position.next_finding,
+    )
+    return code, facts
+
+
+def _snapshot(
+    hands: Hands,
+    position: Position,
+    started: Started,
+    run: Path,
+    place: Place,
+    found: str,
+    how: Exit,
+    noticed: list[str],
+) -> tuple[str, str]:
+    """The commit that holds the run's work, and its tree; the same every time it is made again."""
+    repository, tip = hands.repository, found or started.base
+    if not place.path.is_dir():
+        noticed.append(f"the worktree {place.path} is gone; what was not committed in it went with it")
+        return tip, repository.tree(tip)
+    if not worktrees.is_ours(place):
+        noticed.append(f"the .git file of {place.path} was replaced or removed")
+    lens = launch.lens_of(repository.common, run, place)
+    if lens is None:
+        noticed.append("the private git directory of this run is gone; compared with its base instead")
+        lens = snapshot.grind(repository, place, run / "git", hands.config.caches)
+    before = (read_json(run / "before.json") or {}).get("tree", started.base_tree)
+    looked = snapshot.look(lens)
+    crash_point("collect.looked")
+    noticed += [f"not recorded: {path} ({reason})" for path, reason in looked.left_out]
+    tree = snapshot.overlay(lens, started.base, tip, before, looked.tree)
+    if tree == repository.tree(tip) and repository.is_ancestor(started.base, tip):
+        return tip, tree
+    parent = tip if repository.is_ancestor(started.base, tip) else started.base
+    if parent != tip:
+        noticed.append("it rewrote history before its base; its work is recorded on top of the base")
+    message = f"{position.issue}: {started.stage} round {started.round} (run {started.name})\n"
+    made = repository.commit_tree(tree, [parent], message, started.identity, how.ended)
+    crash_point("collect.committed")
+    return made, tree
+
+
+def _keep_strays(
+    hands: Hands, position: Position, started: Started, place: Place, branch: str, found: str, tip: str
+) -> list[str]:
+    """Give a ref to every commit the worktree's HEAD ever was at that nothing holds: detached, amended, reset away.
+
+    The run's own branch does not count: it is about to move to `tip`.
+    """
+    seen = worktrees.commits_seen(hands.repository, place) + ([found] if found else [])
+    kept = []
+    for commit in worktrees.unreachable(hands.repository, list(dict.fromkeys(seen)), tip):
+        ref = keep_ref(position.issue, started.name, f"dropped-{commit}")
+        if hands.repository.holders(commit) - {branch, ref}:
+            continue
+        hands.repository.make(ref, commit)
+        kept.append(ref)
+    return kept
+
+
+def _refresh_index(place: Place, run: Path) -> None:
+    """Let the worktree's own index show what is recorded, so that a person who looks in there sees a clean tree."""
+    ours, theirs = run / "git" / "index", place.admin / "index"
+    if ours.exists() and place.admin.is_dir() and not (place.admin / "index.lock").exists():
+        replace_file(theirs, ours.read_bytes())
+
+
+def _surroundings(hands: Hands, position: Position, run: Path) -> list[str]:
+    before = read_json(run / "baseline.json")
+    if before is None:
+        return []
+    return baseline.differences(before, baseline.take(hands.repository, position.created.prefix))
+
+
+# ── act 6: outputs and judgement ──
+
+
+def _judge(
+    hands: Hands, folder: IssueFolder, position: Position, started: Started, run: Path, facts: Facts
+) -> tuple[Outcome, Result | None]:
+    stage = position.workflow.stages[started.stage]
+    if stage.kind == "check":
+        return judge_checks(_checks(run), facts.exit, started.stage, facts.next_finding), None
+    place = launch.place_of(run)
+    submission = _submission(hands, started, run, place)
+    if submission.file is not None:
+        replace_file(run / "result.json", submission.file)
+    outcome, result = judge(position.issue, started, stage, submission, facts)
+    if isinstance(result, AgentResult) and place is not None:
+        errors = _document_errors(result, place)
+        if errors:
+            return Outcome(cls="malformed", errors=tuple(errors)), None
+    if result is None and place is not None:
+        _save_outputs(stage.produces, place, run)
+    return outcome, result
+
+
+def _checks(run: Path) -> tuple[CheckRun, ...]:
+    found = read_json(run / "checks.json") or {"checks": []}
+    return tuple(CheckRun.model_validate(item) for item in found["checks"])
+
+
+def _submission(hands: Hands, started: Started, run: Path, place: Place | None) -> Submission:
+    kept = run / "result.json"
+    if kept.exists():  # taken in before a crash; the worktree may be gone by now
+        return Submission(kept.read_bytes())
+    output = _tail(run / "stdout.log", MOST_OUTPUT)
+    settings = hands.config.agents.get(started.agent or "")
+    agent = agents.agent(settings) if settings else None
+    message = agent.final_message(output) if agent else output
+    if place is None:
+        return Submission(None, message)
+    try:
+        return Submission(read_regular(place.path, f"{RUN_FOLDER}/result.json", MOST_BYTES + 1), message)
+    except FileNotFoundError:
+        return Submission(None, message)
+    except OSError as error:
+        return Submission(None, message, f"result.json cannot be taken: {error.strerror}")
+
+
+def _tail(path: Path, most: int) -> str:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - most))
+            return stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def read_regular(folder: Path, name: str, most: int) -> bytes:
+    """The content of a regular file below `folder`, at most `most` bytes of it; no link is followed in any component.
+
+    Raises OSError with the reason: a link, a pipe, a folder, a name that leaves the folder.
+    """
+    parts = Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
+        raise OSError(0, "the name leaves the worktree")
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(handle)
+            handle = below
+        # O_NONBLOCK: opening a pipe for reading would wait for a writer that never comes.
+        file = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+    finally:
+        os.close(handle)
+    with os.fdopen(file, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(0, "it is not a regular file")
+        return stream.read(most)
+
+
+def _document_errors(result: AgentResult, place: Place) -> list[str]:
+    errors = []
+    for artifact in result.artifacts:
+        try:
+            data = _document(artifact.path, artifact.text, place.path)
+        except OSError as error:
+            errors.append(f"artifact {artifact.name} cannot be taken from {artifact.path}: {error.strerror}")
+            continue
+        if not data.strip():
+            errors.append(f"artifact {artifact.name} is empty")
+        elif len(data) > MOST_DOCUMENT:
+            errors.append(f"artifact {artifact.name} is larger than {MOST_DOCUMENT} bytes")
+    return errors
+
+
+def _document(path: str | None, text: str | None, worktree: Path) -> bytes:
+    return text.encode() if text is not None else read_regular(worktree, path or "", MOST_DOCUMENT + 1)
+
+
+def _keep_documents(
+    folder: IssueFolder, position: Position, started: Started, run: Path, result: Result
+) -> tuple[Document, ...]:
+    """Copy the produced documents into the Issue directory, each as its next version."""
+    if not isinstance(result, AgentResult):
+        return ()
+    place = launch.place_of(run)
+    assert place is not None
+    kept = []
+    make_folder(folder.folder / "artifacts")
+    for artifact in result.artifacts:
+        data = _document(artifact.path, artifact.text, place.path)
+        current = position.current(artifact.name)
+        version = current.version + 1 if current else 1
+        replace_file(folder.document(artifact.name, version), data)
+        kept.append(Document(name=artifact.name, version=version, sha256=sha256(data), bytes=len(data)))
+    return tuple(kept)
+
+
+def _save_outputs(names: tuple[str, ...], place: Place, run: Path) -> None:
+    """Documents of a run without a usable result, for the run that is asked for the result only."""
+    for name in names:
+        try:
+            data = read_regular(place.path, f"{RUN_FOLDER}/{name}", MOST_DOCUMENT)
+        except OSError:
+            continue
+        replace_file(make_folder(run / launch.OUTPUTS) / name, data)

@@ -1,0 +1,147 @@
+"""What a person says: checked against what is asked, bound to the evidence, journalled; never from inside a run."""
+
+import getpass
+import os
+
+from issueflow.engine.hands import Hands
+from issueflow.engine.issues import find, settle, write
+from issueflow.errors import IssueflowError
+from issueflow.hosts import processes
+from issueflow.machine import Position, evidence
+from issueflow.models import Decided, Document, Finding, Verb
+from issueflow.store import IssueFolder
+
+
+def refuse_inside_run(verb: str) -> None:
+    """A run cannot decide for a person: IssueflowError when this process, or one above it, belongs to a run.
+
+    A guard against accidents and eager agents, no wall against a hostile one (docs/concepts.md).
+    """
+    mark = os.environ.get(processes.MARK) or processes.run_of(os.getppid())
+    if mark:
+        raise IssueflowError(f"{verb} is a person's decision; this is run {mark.rsplit('/', 1)[0]}", "issueflow status")
+
+
+def approve(hands: Hands, name: str, message: str) -> Position:
+    """Approve what the Issue's human stage presents."""
+    refuse_inside_run("approve")
+    folder = find(hands, name)
+    with folder.lock("approve"):
+        position = settle(hands, folder)
+        _require_waiting(position)
+        presented = position.presented
+        if presented is None or presented.evidence != evidence(position):
+            raise IssueflowError(
+                f"{name} has changed since it was presented at {position.stage}", f"issueflow advance {name}"
+            )
+        for missing in _not_there(folder, position):
+            raise IssueflowError(f"{position.stage} presents {missing}, which is missing", f"issueflow status {name}")
+        return _record(hands, folder, position, "approve", message)
+
+
+def request_changes(hands: Hands, name: str, text: str) -> Position:
+    """Send the work back; the text becomes a finding that the next round must answer."""
+    refuse_inside_run("request-changes")
+    folder = find(hands, name)
+    with folder.lock("request-changes"):
+        position = settle(hands, folder)
+        if position.status not in ("waiting", "held") or position.open_run:
+            raise _not_asked(position)
+        return _record(hands, folder, position, "request-changes", text, (_finding(position, text),))
+
+
+def cancel(hands: Hands, name: str, message: str) -> Position:
+    """End the Issue. What it has made stays where it is."""
+    refuse_inside_run("cancel")
+    folder = find(hands, name)
+    with folder.lock("cancel"):
+        position = settle(hands, folder)
+        if position.is_over:
+            raise IssueflowError(f"{name} is {position.status} already", f"issueflow status {name}")
+        return _record(hands, folder, position, "cancel", message)
+
+
+def retry(hands: Hands, name: str, reason: str) -> Position:
+    """Let the held stage run again."""
+    refuse_inside_run("retry")
+    folder = find(hands, name)
+    with folder.lock("retry"):
+        position = settle(hands, folder)
+        if position.status != "held":
+            raise IssueflowError(f"{name} is not held ({_standing(position)})", f"issueflow status {name}")
+        return _record(hands, folder, position, "retry", reason)
+
+
+def allow_again(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    """`resume` gives leave to replace a run that died; the caller holds the lock."""
+    return _record(hands, folder, position, "resume", "")
+
+
+def _record(
+    hands: Hands,
+    folder: IssueFolder,
+    position: Position,
+    verb: Verb,
+    message: str,
+    findings: tuple[Finding, ...] = (),
+) -> Position:
+    bound = evidence(position)
+    return write(
+        hands,
+        folder,
+        lambda **head: Decided(
+            **head,
+            verb=verb,
+            by=_who(),
+            stage=position.stage,
+            message=message,
+            findings=findings,
+            evidence=bound,
+        ),
+    )
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _require_waiting(position: Position) -> None:
+    if position.status != "waiting":
+        raise _not_asked(position)
+
+
+def _not_asked(position: Position) -> IssueflowError:
+    hint = f"issueflow advance {position.issue}" if position.status == "ready" else f"issueflow status {position.issue}"
+    if position.status == "held":
+        hint = f"issueflow retry {position.issue} --reason TEXT"
+    return IssueflowError(f"{position.issue} is not waiting for anyone ({_standing(position)})", hint)
+
+
+def _standing(position: Position) -> str:
+    return position.status if position.is_over else f"stage {position.stage}, {position.status}"
+
+
+def _finding(position: Position, text: str) -> Finding:
+    return Finding(
+        id=f"F{position.next_finding}",
+        stage=position.stage,
+        severity="major",
+        where=f"a person, at {position.stage}",
+        claim=text[:20_000],
+        evidence="said by the person who decides",
+        fix="do as asked, or say why not",
+    )
+
+
+def _not_there(folder: IssueFolder, position: Position) -> list[str]:
+    """Documents the human stage presents that are not on disk as they were accepted."""
+    produced = {name for stage in position.workflow.stages.values() for name in stage.produces}
+    missing = []
+    for name in position.kind().presents:
+        document: Document | None = position.current(name)
+        if name in produced and (document is None or not folder.document(name, document.version).exists()):
+            missing.append(name)
+    return missing

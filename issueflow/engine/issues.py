@@ -1,0 +1,233 @@
+"""Issues as the engine holds them: loaded, restored from their record, recorded, and begun."""
+
+import calendar
+import shlex
+import time
+from collections.abc import Callable
+
+from issueflow.engine.hands import Hands
+from issueflow.errors import Damaged, IssueflowError, WrongWords
+from issueflow.files import crash_point, make_folder, replace_file
+from issueflow.git import record
+from issueflow.machine import Position, check_workflow, fold
+from issueflow.machine.state import state
+from issueflow.models import (
+    JOURNAL_FORMAT,
+    Command,
+    Created,
+    Decided,
+    Delivered,
+    Document,
+    Dropped,
+    Ended,
+    JournalEntry,
+    Presented,
+    Started,
+    branch_name,
+)
+from issueflow.store import IssueFolder, sha256, to_yaml
+
+RESTORED = '{"restored": true}\n'
+
+
+def find(hands: Hands, name: str) -> IssueFolder:
+    """The Issue's folder, rebuilt from its record when it is gone; WrongWords when there is no such Issue."""
+    folder = hands.store.issue(name)
+    if not folder.exists():
+        files = record.recorded(hands.repository, name)
+        if files is None:
+            raise WrongWords(f"there is no {name} here", "issueflow status")
+        _restore(hands, folder, files)
+    return folder
+
+
+def _restore(hands: Hands, folder: IssueFolder, files: dict[str, bytes]) -> None:
+    """Write the record back. A run that was open may have begun: its start counts as taken, lest it begin twice."""
+    hands.store.ensure()
+    make_folder(folder.folder)
+    journal = files.pop("journal.jsonl")
+    folder.restore(files)
+    replace_file(folder.journal, journal)
+    open_run = fold(folder.entries()).open_run
+    if open_run:
+        run = make_folder(folder.run(open_run.name))
+        if not (run / "started.json").exists():
+            replace_file(run / "started.json", RESTORED)
+
+
+def load(folder: IssueFolder) -> Position:
+    """Where the Issue stands; Damaged when its journal cannot be read."""
+    entries = folder.entries()
+    try:
+        return fold(entries)
+    except ValueError as error:
+        raise Damaged(f"{folder.journal}: {error}", f"issueflow resume {folder.name}") from error
+
+
+def settle(hands: Hands, folder: IssueFolder) -> Position:
+    """Bring record and issue.yaml up to the journal, and the journal up to a longer record; with the lock held."""
+    folder.sweep()
+    recorded = record.journal(hands.repository, folder.name) or b""
+    ours = folder.journal.read_bytes()
+    whole = ours[: ours.rfind(b"\n") + 1]
+    if recorded.startswith(whole) and len(recorded) > len(whole):
+        replace_file(folder.journal, recorded)
+    elif not whole.startswith(recorded):
+        raise Damaged(
+            f"{folder.journal} and the record refs/issueflow-records/{folder.name} tell different stories",
+            f"git show refs/issueflow-records/{folder.name}:journal.jsonl",
+        )
+    position = load(folder)
+    if len(whole) > len(recorded):
+        publish(hands, folder, position, folder.entries()[-1])
+    else:
+        folder.render(state(position), position.entries)
+    return position
+
+
+def write(hands: Hands, folder: IssueFolder, make: Callable[..., JournalEntry]) -> Position:
+    """Append an entry, then bring issue.yaml and the record up to it; the caller holds the lock."""
+    entry = folder.append(make)
+    crash_point(f"journal.{entry.kind}")
+    position = load(folder)
+    publish(hands, folder, position, entry)
+    return position
+
+
+def publish(hands: Hands, folder: IssueFolder, position: Position, entry: JournalEntry) -> None:
+    """Render issue.yaml and commit the Issue directory to its record ref, with a message people can read."""
+    folder.render(state(position), position.entries)
+    crash_point(f"rendered.{entry.kind}")
+    fresh = {"journal.jsonl", "issue.yaml"}
+    runs = [position.runs[-1].started.name] if position.runs else []
+    fresh |= {name for name in folder.recordable() if name.split("/")[1:2] == runs}
+    record.commit(
+        hands.repository,
+        folder.name,
+        folder.folder,
+        folder.recordable(),
+        fresh,
+        message(position, entry),
+        hands.repository.identity(),
+        calendar.timegm(time.strptime(entry.at, "%Y-%m-%dT%H:%M:%SZ")),
+    )
+    crash_point(f"recorded.{entry.kind}")
+
+
+def message(position: Position, entry: JournalEntry) -> str:
+    """The record's commit message: what happened in a line, then trailers for scripts."""
+    trailers = {"Issueflow-Entry": str(entry.n)}
+    run = next((r.started for r in position.runs if r.started.run == getattr(entry, "run", None)), None)
+    where = f"{run.stage} round {run.round}" if run else position.stage
+    if run:
+        trailers |= {"Issueflow-Run": run.name, "Issueflow-Base": run.base}
+    match entry:
+        case Created():
+            what = f"created: {entry.title}"
+        case Started():
+            what = f"{where}: started"
+        case Ended():
+            what = f"{where}: {entry.outcome.verdict or entry.outcome.cls}"
+            trailers |= {
+                "Issueflow-Verdict": entry.outcome.verdict or entry.outcome.cls,
+                "Issueflow-Head": entry.code.tip,
+            }
+        case Dropped():
+            what = f"{where}: dropped, {entry.reason}"
+            trailers |= {"Issueflow-Head": entry.code.tip}
+        case Presented():
+            what = f"{entry.stage}: waiting for a person"
+        case Decided():
+            what = f"{entry.stage}: {entry.verb} by {entry.by}"
+            trailers |= {"Issueflow-Verdict": entry.verb, "Issueflow-Head": entry.evidence.head}
+        case Delivered():
+            what = f"delivered on {entry.branch}"
+            trailers |= {"Issueflow-Head": entry.commit}
+    subject = " ".join(f"{position.issue}: {what}".split())[:200]
+    return subject + "\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())
+
+
+# ── beginning ──
+
+
+def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: str | None, base: str | None) -> str:
+    """Begin an Issue for the requirement `text` and give its id.
+
+    Everything is checked before a number is taken: workflow and roles, a base commit, room for the branches.
+    """
+    config, repository = hands.config, hands.repository
+    workflow = hands.read_workflow(workflow_name or config.workflow)
+    bound = {role: config.roles[role] for role in workflow.roles if role in config.roles}
+    for problem in check_workflow(workflow, bound=bound, has_checks=bool(config.checks)):
+        raise WrongWords(f"workflow {workflow.name}: {problem}", "issueflow init --help")
+    for role, agent in bound.items():
+        if agent not in config.agents:
+            raise WrongWords(
+                f"role {role} is bound to the agent {agent}, which config.yaml does not define", "issueflow init --help"
+            )
+    commit = repository.commit(base or "HEAD")
+    if commit is None:
+        raise _no_base(hands, base)
+    if blocker := repository.blocking(f"{config.prefix}/ISSUE-0/x"):
+        name = blocker.removeprefix("refs/heads/")
+        sentence = (
+            f"the branch {name} is in the way of {config.prefix}/…; rename it or set another `prefix` in config.yaml"
+        )
+        raise IssueflowError(sentence, f"git branch -m {shlex.quote(name)} NEW-NAME")
+
+    def fill(folder: IssueFolder, name: str) -> None:
+        replace_file(folder.requirement(), text)
+        make_folder(folder.folder / "artifacts")
+        make_folder(folder.folder / "runs")
+        pinned = workflow.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        checks: tuple[Command, ...] = config.checks
+        bindings = {"agents": bound, "checks": [check.model_dump() for check in checks], "prefix": config.prefix}
+        whole = to_yaml({**pinned, "pinned": bindings})
+        replace_file(folder.folder / "workflow.yaml", whole)
+        folder.append(
+            lambda **head: Created(
+                **head,
+                format=JOURNAL_FORMAT,
+                issue=name,
+                title=title,
+                origin=origin,
+                requirement=Document(name="requirement.md", version=1, sha256=sha256(text), bytes=len(text)),
+                workflow=workflow,
+                workflow_digest=sha256(whole.encode()),
+                roles=bound,
+                checks=checks,
+                prefix=config.prefix,
+                base=commit,
+                base_tree=repository.tree(commit),
+                base_name=None if base else repository.head_name(),
+            )
+        )
+
+    name = hands.store.claim(_highest_number(hands), fill)
+    folder = hands.store.issue(name)
+    with folder.lock("new"):
+        settle(hands, folder)
+    return name
+
+
+def _no_base(hands: Hands, base: str | None) -> IssueflowError:
+    if base:
+        return WrongWords(f"{base} is no commit of this repository", "git log --oneline -5")
+    return IssueflowError(
+        "this repository has no commit yet; an Issue needs one to start from", "git commit --allow-empty -m start"
+    )
+
+
+def _highest_number(hands: Hands) -> int:
+    """The highest number that a record or a branch bears: a deleted directory's number is not used again."""
+    names = record.recorded_issues(hands.repository)
+    names += [
+        ref.split("/")[3] for ref in hands.repository.refs(f"refs/heads/{hands.config.prefix}") if ref.count("/") >= 3
+    ]
+    names += [ref.split("/")[2] for ref in hands.repository.refs("refs/issueflow-keep")]
+    return max([0, *(int(name[6:]) for name in names if name.startswith("ISSUE-") and name[6:].isdigit())])
+
+
+def delivered_branch(position: Position) -> str:
+    """The branch a person merges."""
+    return branch_name(position.created.prefix, position.issue, "delivered")

@@ -1,0 +1,515 @@
+"""Acts 1 to 3 of a run: write the intent, prepare tree and order, hand the run to its host."""
+
+import json
+import os
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from issueflow import agents, prompts
+from issueflow.engine.hands import Hands
+from issueflow.engine.issues import write
+from issueflow.errors import IssueflowError, WrongWords
+from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json
+from issueflow.git import baseline, review, snapshot, worktrees
+from issueflow.git.worktrees import Place
+from issueflow.hosts import check, process
+from issueflow.machine import Position
+from issueflow.models import (
+    RESULT_SCHEMA,
+    RUN_FOLDER,
+    VERDICTS,
+    AgentResult,
+    AgentSettings,
+    Command,
+    Finding,
+    ReviewResult,
+    Stage,
+    Started,
+    WriteResult,
+    branch_name,
+    order_document,
+    run_name,
+)
+from issueflow.prompts import Fence, Input
+from issueflow.store import IssueFolder, sha256
+
+# What tells a CLI that it runs inside another agent's session; a run is a session of its own.
+NESTED = (
+    "AGENT",
+    "AI_AGENT",
+    "CLAUDECODE",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_MESSAGING_SOCKET",
+    "CLAUDE_CODE_MESSAGING_TOKEN",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_PID",
+    "CODEX_CI",
+    "CODEX_SANDBOX_NETWORK_DISABLED",
+    "CODEX_SESSION_ID",
+    "CODEX_THREAD_ID",
+    "CODEX_TOOL_CALL_ID",
+    "COPILOT_AGENT_SESSION_ID",
+    "ISSUEFLOW_CRASH",
+    "OPENCODE",
+    "OPENCODE_PID",
+    "QWEN_CODE_SESSION_ID",
+)
+RESULT_GRACE = 30.0  # seconds a complete result may lie untouched before the agent is ended: some CLIs never exit
+OUTPUTS = "outputs"
+
+
+def mark(issue: str, started: Started) -> str:
+    """What the run's processes carry in their environment, so that they are known again."""
+    return f"{issue}/{started.name}/{started.nonce}"
+
+
+# ── act 1 ──
+
+
+def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    """Journal the intent of the next run; every name follows from the entry."""
+    name, stage = position.stage, position.kind()
+    role = stage.role or (stage.reviewers[0].role if stage.reviewers else None)
+    agent = position.created.roles[role] if role else None
+    number = len(position.runs) + 1
+    reads = stage.kind != "check"
+    return write(
+        hands,
+        folder,
+        lambda **head: Started(
+            **head,
+            run=number,
+            stage=name,
+            round=position.round,
+            attempt=position.attempt,
+            play=position.play,
+            continuation=position.continuation,
+            reviewer=stage.reviewers[0].id if stage.reviewers else None,
+            agent=agent,
+            host="process",
+            base=position.base,
+            base_tree=position.base_tree,
+            worktree=os.fspath(_free_path(hands, folder.name, run_name(number, name))),
+            nonce=secrets.token_hex(8),
+            identity=hands.repository.identity(),
+            target=position.current(stage.target) if stage.target and stage.target != "diff" else None,
+            must_answer=position.must_answer if stage.kind == "agent" else (),
+            settings=sha256(to_json(_settings(hands, agent).model_dump()).encode()) if agent and reads else "",
+        ),
+    )
+
+
+def _free_path(hands: Hands, issue: str, run: str) -> Path:
+    """Where the worktree goes; a folder that is there already is somebody's and is left alone."""
+    wanted = path = hands.worktrees / issue / run
+    turn = 1
+    while os.path.lexists(path):
+        turn += 1
+        path = wanted.with_name(f"{run}.{turn}")
+    return path
+
+
+def _settings(hands: Hands, agent: str) -> AgentSettings:
+    settings = hands.config.agents.get(agent)
+    if settings is None:
+        raise WrongWords(
+            f"config.yaml no longer defines the agent {agent}, which this Issue was given", "issueflow init --help"
+        )
+    return settings
+
+
+# ── act 2 ──
+
+
+def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
+    """Make everything the open run needs, from scratch, and publish its launch file last.
+
+    Disposable until the runner has claimed the start. False when a runner is at it already.
+    """
+    started = position.open_run
+    assert started is not None
+    run = make_folder(folder.run(started.name))
+    with process.idle(run) as free:
+        if not free or (run / "started.json").exists():
+            return False
+        (run / "launch.json").unlink(missing_ok=True)
+        crash_point("prepare.withdrawn")
+        place = _checkout(hands, position, started)
+        _remember(run, place)
+        lens = snapshot.grind(hands.repository, place, run / "git", hands.config.caches)
+        _bring_along(hands, place.path)
+        _hand_over(hands, folder, position, started, run, place)
+        crash_point("prepare.order")
+        own = position.created.prefix
+        replace_file(run / "baseline.json", to_json(baseline.take(hands.repository, own)))
+        if not hands.config.worktrees.setup:
+            record_start_tree(run, lens)
+        launch = _launch(hands, position, started, run, place)
+        crash_point("prepare.baseline")
+        replace_file(run / "launch.json", to_json(launch))
+        crash_point("prepare.launch")
+    return True
+
+
+def submit(folder: IssueFolder, started: Started) -> None:
+    """Act 3: the host starts a runner for the prepared run."""
+    process.submit(folder.run(started.name))
+
+
+def _checkout(hands: Hands, position: Position, started: Started) -> Place:
+    """Branch and worktree of the run, made anew whatever an earlier, killed preparation left."""
+    branch = branch_name(position.created.prefix, position.issue, started.name)
+    ref = f"refs/heads/{branch}"
+    path = Path(started.worktree)
+    with hands.store.lock():
+        hands.repository.drop_lock(ref)
+        worktrees.dispose(hands.repository, path, hands.store.trash)
+        crash_point("prepare.disposed")
+        hands.repository.make(ref, started.base)
+        crash_point("prepare.branch")
+        place = worktrees.add(hands.repository, path, branch, f"issueflow {position.issue} {started.name}")
+        crash_point("prepare.worktree")
+    if os.path.lexists(path / RUN_FOLDER):
+        raise IssueflowError(
+            f"this repository tracks {RUN_FOLDER}, where issueflow puts a run's order", f"git ls-files {RUN_FOLDER}"
+        )
+    return place
+
+
+def _remember(run: Path, place: Place) -> None:
+    made = {"path": os.fspath(place.path), "admin": os.fspath(place.admin), "link": place.link}
+    replace_file(run / "place.json", to_json(made))
+
+
+def place_of(run: Path) -> Place | None:
+    """The worktree of a run as it was made, None when it never was."""
+    made = read_json(run / "place.json")
+    return Place(Path(made["path"]), Path(made["admin"]), made["link"]) if made else None
+
+
+def lens_of(common: Path, run: Path, place: Place) -> snapshot.Lens | None:
+    """The run's private git directory, None when it never came to be or is gone."""
+    folder = run / "git"
+    return snapshot.Lens(folder, common / "objects", place.path) if (folder / "HEAD").exists() else None
+
+
+def record_start_tree(run: Path, lens: snapshot.Lens) -> None:
+    """Fix the tree before the agent: what differs from it afterwards is the agent's doing."""
+    looked = snapshot.look(lens)
+    replace_file(run / "before.json", to_json({"tree": looked.tree}))
+
+
+def _bring_along(hands: Hands, worktree: Path) -> None:
+    """Copy and link what the project wants in every worktree; a file that is not there is no reason to stop."""
+    for name in hands.config.worktrees.copy_:
+        source, target = hands.project / name, worktree / name
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        elif source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    for name in hands.config.worktrees.link:
+        source, target = hands.project / name, worktree / name
+        if source.exists() and not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
+
+
+# ── the order ──
+
+
+def _hand_over(
+    hands: Hands, folder: IssueFolder, position: Position, started: Started, run: Path, place: Place
+) -> None:
+    """Write order, prompt and inputs into the worktree and keep copies of the first two."""
+    home = place.path / RUN_FOLDER
+    home.mkdir()
+    (home / ".gitignore").write_text("*\n")
+    stage = position.workflow.stages[started.stage]
+    if stage.kind == "check":
+        replace_file(run / "prompt.md", "")
+        return
+    files = _inputs(hands, folder, position, started, stage)
+    for name, data in files.items():
+        (home / name).write_bytes(data)
+    _previous_outputs(folder, position, started, stage, home)
+    order = _order(position, started, stage, files)
+    prompt = _prompt(hands, position, started, stage, files, order)
+    for name, text in (("order.json", to_json(order)), ("prompt.md", prompt)):
+        replace_file(run / name, text)
+        (home / name).write_text(text)
+
+
+def _previous_outputs(folder: IssueFolder, position: Position, started: Started, stage: Stage, home: Path) -> None:
+    """A continuation finds again what the run before it had written for the stage's documents."""
+    if not started.continuation:
+        return
+    earlier = folder.run(position.runs[-2].started.name) / OUTPUTS
+    for name in stage.produces:
+        if (earlier / name).is_file():
+            shutil.copyfile(earlier / name, home / name)
+
+
+def _inputs(hands: Hands, folder: IssueFolder, position: Position, started: Started, stage: Stage) -> dict[str, bytes]:
+    """What the run reads, by file name; reviewers always get requirement, constraints and target."""
+    wanted = dict.fromkeys(stage.inputs)
+    if stage.kind == "review":
+        wanted = dict.fromkeys(
+            ("requirement", "constraints", stage.target or "diff", *stage.inputs, "checklist", "earlier")
+        )
+    found: dict[str, bytes] = {}
+    for name in wanted:
+        found |= _input(hands, folder, position, started, name)
+    return found
+
+
+def _input(hands: Hands, folder: IssueFolder, position: Position, started: Started, name: str) -> dict[str, bytes]:
+    match name:
+        case "requirement":
+            return {"requirement.md": folder.requirement(position.created.requirement.version).read_bytes()}
+        case "constraints":
+            path = hands.project / ".issueflow" / "context" / "constraints.md"
+            return {"constraints.md": path.read_bytes()} if path.is_file() else {}
+        case "diff":
+            return {
+                "diff.stat": review.stat(hands.repository, position.created.base, started.base),
+                "diff.patch": review.patch(hands.repository, position.created.base, started.base),
+            }
+        case "checklist":
+            lines = "".join(f"- {item.id}: {item.text} (from {item.source})\n" for item in position.checklist)
+            return {"checklist.md": lines.encode()} if lines else {}
+        case "checks":
+            failed = [run for run in position.checks if run.exit_code != 0]
+            text = "".join(f"## {run.command}\n\nexit code {run.exit_code}\n\n{run.tail}\n" for run in failed)
+            return {"checks.md": text.encode(errors="replace")} if failed else {}
+        case "earlier":
+            return _earlier_findings(position, started.stage)
+        case "feedback" | "findings":
+            return {}  # stand in the prompt itself, each between its own fence
+        case _:
+            document = position.current(name)
+            return {name: folder.document(name, document.version).read_bytes()} if document else {}
+
+
+def _earlier_findings(position: Position, stage: str) -> dict[str, bytes]:
+    """A reviewer's own earlier findings with the author's answers."""
+    answers = {response.finding: response for response in position.responses}
+    lines = []
+    for run in position.runs:
+        if run.ended and run.started.stage == stage and run.ended.outcome.cls == "accepted":
+            for finding in run.ended.outcome.findings:
+                answer = answers.get(finding.id)
+                said = f"{answer.action}: {answer.reason}" if answer else "not answered"
+                lines.append(
+                    f"- {finding.id} ({finding.severity}) {finding.where}: {finding.claim}\n  answer: {said}\n"
+                )
+    return {"findings.md": "".join(lines).encode()} if lines else {}
+
+
+def reviewed(position: Position, started: Started) -> str | None:
+    """What a reviewer must say it read, word for word: the head commit, or the document's name, version and digest."""
+    stage = position.workflow.stages[started.stage]
+    if stage.kind != "review":
+        return None
+    if started.target:
+        return f"{started.target.name} v{started.target.version} {started.target.sha256}"
+    return started.base
+
+
+def _order(position: Position, started: Started, stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
+    model = ReviewResult if stage.kind == "review" else WriteResult if stage.writes else AgentResult
+    return order_document(
+        issue=position.issue,
+        stage=started.stage,
+        run=started.name,
+        kind=stage.kind,
+        access=stage.access,
+        round=started.round,
+        attempt=started.attempt,
+        nonce=started.nonce,
+        base=started.base,
+        target=_target(position, started, stage),
+        inputs=[{"name": name, "path": f"{RUN_FOLDER}/{name}", "sha256": sha256(data)} for name, data in files.items()],
+        must_answer=[_due(finding) for finding in _due_findings(position, started)],
+        checklist=[item.model_dump() for item in position.checklist] if stage.checklist == "partition" else [],
+        result={"path": f"{RUN_FOLDER}/result.json", "json_schema": model.model_json_schema(by_alias=True)},
+    )
+
+
+def _target(position: Position, started: Started, stage: Stage) -> dict[str, Any] | None:
+    if stage.kind != "review":
+        return None
+    what: dict[str, Any] = {"reviewed": reviewed(position, started)}
+    if started.target:
+        return what | started.target.model_dump() | {"kind": "artifact"}
+    return what | {"kind": "diff", "base": position.created.base, "head": started.base}
+
+
+def _due_findings(position: Position, started: Started) -> list[Finding]:
+    return [finding for finding in position.findings if finding.id in started.must_answer]
+
+
+def _due(finding: Finding) -> dict[str, Any]:
+    return finding.model_dump(exclude={"stage"})
+
+
+def _prompt(
+    hands: Hands, position: Position, started: Started, stage: Stage, files: dict[str, bytes], order: dict[str, Any]
+) -> str:
+    role = stage.role or stage.reviewers[0].role
+    room = prompts.INLINE
+    shown: list[Input] = []
+    for name, data in files.items():
+        shown.append(prompts.read_input(name, f"{RUN_FOLDER}/{name}", data, room))
+        room -= len(shown[-1].text)
+    values = {
+        "issue": position.issue,
+        "stage": started.stage,
+        "round": started.round,
+        "max_rounds": position.max_rounds,
+        "attempt": started.attempt,
+        "role": role,
+        "role_text": position.workflow.roles[role],
+        "base": started.base,
+        "access": stage.access,
+        "produces": stage.produces,
+        "checklist_rule": stage.checklist,
+        "has_plan": any(name in files for name in _plans(position)),
+        "target": stage.target,
+        "reviewed": reviewed(position, started),
+        "diff_base": position.created.base,
+        "diff_head": started.base,
+        "inputs": shown,
+        "feedback": [*position.feedback, *_said(position, started)],
+        "must_answer": order["must_answer"],
+        "verdicts": VERDICTS[stage.kind],
+        "skeleton": _skeleton(position, started, stage),
+        "fence": Fence(started.nonce),
+    }
+    kind = "continue" if started.continuation else stage.kind
+    return prompts.render(kind, role, values, hands.project / ".issueflow" / "prompts")
+
+
+def _plans(position: Position) -> list[str]:
+    return [
+        name for s in position.workflow.stages.values() if s.kind == "agent" and not s.writes for name in s.produces
+    ]
+
+
+def _said(position: Position, started: Started) -> list[str]:
+    """What a person said on the way that is no finding: the message of an approval."""
+    if position.workflow.stages[started.stage].kind != "agent":
+        return []
+    return [f"{d.by} approved {d.stage}: {d.message}" for d in position.decided if d.verb == "approve" and d.message]
+
+
+def _skeleton(position: Position, started: Started, stage: Stage) -> str:
+    """The shape of the result, invalid as it stands, so that an echoed prompt is no result."""
+    shape: dict[str, Any] = {
+        "schema": RESULT_SCHEMA,
+        "issue": position.issue,
+        "stage": started.stage,
+        "run": started.name,
+        "nonce": started.nonce,
+        "verdict": f"<one of {', '.join(VERDICTS[stage.kind])}>",
+        "summary": "<what a colleague must know>",
+    }
+    if stage.kind == "review":
+        finding = dict.fromkeys(("where", "claim", "evidence", "fix"), "<…>")
+        shape |= {
+            "reviewed": reviewed(position, started),
+            "findings": [{"severity": "<blocker|major|minor|note>", **finding}],
+        }
+        if stage.checklist == "partition":
+            shape |= {"covered": [{"id": "<C…>", "evidence": "<…>"}], "missing": [], "not_applicable": []}
+        return json.dumps(shape, indent=2, ensure_ascii=False)
+    if stage.produces:
+        shape["artifacts"] = [{"name": name, "path": f"{RUN_FOLDER}/{name}"} for name in stage.produces]
+    if stage.checklist == "define":
+        shape["checklist"] = [{"id": "C1", "text": "<…>", "source": "<requirement|constraint|inferred>"}]
+    shape |= {"questions": [], "risks": [], "assumptions": []}
+    if started.must_answer:
+        answer = {"action": "<fixed|disputed|deferred>", "reason": "<…>"}
+        shape["responses"] = [{"finding": name, **answer} for name in started.must_answer]
+    if stage.writes:
+        shape["commands_run"] = [{"command": "<…>", "exit_code": 0, "covers": "<…>"}]
+        shape["not_run"] = [{"item": "<…>", "reason": "<…>"}]
+        shape["open_problems"] = []
+    return json.dumps(shape, indent=2, ensure_ascii=False)
+
+
+# ── the launch file ──
+
+
+def _launch(hands: Hands, position: Position, started: Started, run: Path, place: Place) -> dict[str, Any]:
+    """What the runner needs, and nothing that it would have to look up."""
+    stage = position.workflow.stages[started.stage]
+    settings = hands.config.worktrees
+    env = {
+        "ISSUEFLOW_ISSUE": position.issue,
+        "ISSUEFLOW_RUN": mark(position.issue, started),
+        "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
+        # An agent's own commit must not start a gc that sweeps away what another run has just staged.
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": "gc.auto",
+        "GIT_CONFIG_VALUE_0": "0",
+        "GIT_CONFIG_KEY_1": "maintenance.auto",
+        "GIT_CONFIG_VALUE_1": "false",
+    }
+    commands = stage.commands if stage.commands is not None else position.created.checks
+    argv, stdin, timeout = _program(hands, started, stage, run, place, env, commands)
+    return {
+        "argv": argv,
+        "cwd": os.fspath(place.path),
+        "env": env,
+        "drop": list(NESTED),
+        "stdin": os.fspath(stdin),
+        "setup": [command.model_dump() for command in settings.setup],
+        "after_setup": _after_setup(run),
+        "timeout": timeout,
+        "result": None if stage.kind == "check" else os.fspath(place.path / RUN_FOLDER / "result.json"),
+        "result_grace": RESULT_GRACE,
+    }
+
+
+def _program(
+    hands: Hands,
+    started: Started,
+    stage: Stage,
+    run: Path,
+    place: Place,
+    env: dict[str, str],
+    commands: tuple[Command, ...],
+) -> tuple[list[str], Path, int]:
+    """The program to run, the file on its standard input, its time limit in seconds; adds its variables to `env`."""
+    if started.agent is None:
+        return _check_program(commands, run, stage)
+    settings = _settings(hands, started.agent)
+    agent = agents.agent(settings)
+    if agent is None:
+        known = ", ".join(sorted(agents.TYPES))
+        raise WrongWords(
+            f"agent {started.agent} has the unknown type {settings.type} (known: {known})", "issueflow init --help"
+        )
+    agent.check(started.agent, settings)
+    task = agents.Task(run / "prompt.md", place.path, run, started.stage, started.play, hands.project)
+    launch = agent.launch(settings, task)
+    env.update({name: value for name, value in launch.env.items() if name not in env})
+    return launch.argv, launch.stdin, stage.timeout or settings.timeout
+
+
+def _check_program(commands: tuple[Command, ...], run: Path, stage: Stage) -> tuple[list[str], Path, int]:
+    replace_file(run / "commands.json", to_json({"commands": [command.model_dump() for command in commands]}))
+    argv = [sys.executable, "-I", os.fspath(Path(check.__file__).resolve())]
+    argv += [os.fspath(run / "commands.json"), os.fspath(run / "checks.json")]
+    return argv, run / "prompt.md", stage.timeout or sum(command.timeout for command in commands) + 60
+
+
+def _after_setup(run: Path) -> list[str]:
+    """How the runner has the tree after set-up recorded, by a verb that is in no help text."""
+    main = Path(__file__).resolve().parents[1] / "__main__.py"
+    return [sys.executable, "-I", os.fspath(main), "_start-tree", os.fspath(run)]

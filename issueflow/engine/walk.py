@@ -1,0 +1,196 @@
+"""The walk: look, lock, look again, decide, do one step, record it, unlock; until a person is asked or it ends."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from issueflow.engine import cleanup, collect, decisions, launch
+from issueflow.engine.hands import Hands
+from issueflow.engine.issues import delivered_branch, find, load, settle, write
+from issueflow.files import crash_point
+from issueflow.hosts import process
+from issueflow.machine import (
+    Ask,
+    Collect,
+    Deliver,
+    Drop,
+    End,
+    Position,
+    Prepare,
+    Present,
+    Start,
+    Step,
+    Stop,
+    Wait,
+    decide,
+    evidence,
+)
+from issueflow.models import Delivered, Life, Presented, Sight
+from issueflow.store import IssueFolder
+
+PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
+PROBE_EVERY = 1.0  # seconds between looks at processes; `exit.json` alone is looked for each time
+
+
+class Watcher(Protocol):
+    """Who is told what happens while it happens."""
+
+    def began(self, position: Position) -> None:
+        """A run was started, or is found running."""
+
+    def followed(self, position: Position, why: str, seconds: float, run: Path) -> None:
+        """A run goes on; called several times a second."""
+
+    def moved(self, before: Position, after: Position, step: Step) -> None:
+        """A step was done."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How far to go: `once` is one run, `until` stops before that stage, `replace` lets a dead run be replaced."""
+
+    once: bool = False
+    until: str | None = None
+    replace: bool = False
+
+
+def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
+    """Walk the Issue on as far as `goal` and the workflow allow; give where it stands then.
+
+    Raises Busy when another command holds the Issue's lock for longer than five seconds.
+    """
+    folder = find(hands, name)
+    begun, announced = len(load(folder).runs), 0
+    while True:
+        position = load(folder)
+        step = decide(position, look(folder, position))
+        if isinstance(step, Wait) and position.open_run:
+            if announced != position.open_run.run:
+                announced = position.open_run.run
+                watcher.began(position)
+            _follow(folder, position, step, watcher)
+            continue
+        with folder.lock("advance"):
+            before, position, step = _step(hands, folder, goal)
+        watcher.moved(before, position, step)
+        if isinstance(step, Ask | End) or _reached(position, step, goal, begun):
+            return position
+
+
+def _reached(position: Position, step: Step, goal: Goal, begun: int) -> bool:
+    if position.open_run or position.status == "delivering":
+        return False
+    if goal.until and position.stage == goal.until and position.status in ("ready", "waiting"):
+        return True
+    return goal.once and isinstance(step, Collect | Drop) and len(position.runs) > begun
+
+
+def look(folder: IssueFolder, position: Position) -> Sight | None:
+    """What is seen of the open run, None when there is none."""
+    started = position.open_run
+    if started is None:
+        return None
+    run = folder.run(started.name)
+    if not run.is_dir():
+        return Sight(False, False, Life.DEAD, Life.DEAD)
+    return process.probe(run, launch.mark(position.issue, started))
+
+
+def _step(hands: Hands, folder: IssueFolder, goal: Goal) -> tuple[Position, Position, Step]:
+    """Look again under the lock, and do the one step that is due."""
+    position = settle(hands, folder)
+    cleanup.tidy(hands, folder, position)
+    if goal.until and position.stage == goal.until and position.status == "ready" and not position.open_run:
+        return position, position, Ask(f"stopped before {goal.until}, as asked")
+    if goal.replace and position.hold and position.hold.cause in ("died", "setup"):
+        after = decisions.allow_again(hands, folder, position)
+        return position, after, Start()
+    step = decide(position, look(folder, position))
+    crash_point(f"step.{type(step).__name__}")
+    return position, _do(hands, folder, position, step), step
+
+
+def _do(hands: Hands, folder: IssueFolder, position: Position, step: Step) -> Position:
+    match step:
+        case Start():
+            after = launch.start(hands, folder, position)
+            return _launch(hands, folder, after)
+        case Prepare():
+            return _launch(hands, folder, position)
+        case Collect():
+            return _tidied(hands, folder, collect.collect(hands, folder, position))
+        case Drop(reason):
+            return _tidied(hands, folder, collect.drop(hands, folder, position, reason))
+        case Stop():
+            stop(folder, position)
+            return position
+        case Present():
+            bound = evidence(position)
+            return write(hands, folder, lambda **head: Presented(**head, stage=position.stage, evidence=bound))
+        case Deliver():
+            return _deliver(hands, folder, position)
+        case Wait() | Ask() | End():
+            return position
+
+
+def _launch(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    assert position.open_run is not None
+    if launch.prepare(hands, folder, position):
+        launch.submit(folder, position.open_run)
+        crash_point("submitted")
+    return position
+
+
+def _tidied(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    cleanup.tidy(hands, folder, position)
+    return position
+
+
+def _deliver(hands: Hands, folder: IssueFolder, position: Position) -> Position:
+    branch = delivered_branch(position)
+    hands.repository.make(f"refs/heads/{branch}", position.head)
+    crash_point("deliver.branch")
+    return write(hands, folder, lambda **head: Delivered(**head, branch=branch, commit=position.head))
+
+
+def stop(folder: IssueFolder, position: Position) -> None:
+    """End the processes of the open run and wait for its exit record for a while."""
+    started = position.open_run
+    assert started is not None
+    run = folder.run(started.name)
+    (run / "launch.json").unlink(missing_ok=True)
+    process.cancel(run, launch.mark(position.issue, started))
+    until = time.monotonic() + 10
+    while time.monotonic() < until and not (run / "exit.json").exists() and _alive(folder, position):
+        time.sleep(PAUSES[1])
+
+
+def _alive(folder: IssueFolder, position: Position) -> bool:
+    sight = look(folder, position)
+    return sight is not None and Life.ALIVE in (sight.runner, sight.agent)
+
+
+def _follow(folder: IssueFolder, position: Position, step: Wait, watcher: Watcher) -> None:
+    """Watch the live run until it ends, or until something about it changes that must be decided on."""
+    assert position.open_run is not None
+    run = folder.run(position.open_run.name)
+    begun = time.monotonic()
+    probed = begun
+    for pause in _pauses():
+        if (run / "exit.json").exists():
+            return
+        watcher.followed(position, step.why, time.monotonic() - begun, run)
+        if time.monotonic() - probed > PROBE_EVERY:
+            probed = time.monotonic()
+            fresh = load(folder)
+            if fresh.entries != position.entries or decide(fresh, look(folder, fresh)) != step:
+                return
+        time.sleep(pause)
+
+
+def _pauses() -> Iterator[float]:
+    yield from PAUSES
+    while True:
+        yield PAUSES[-1]

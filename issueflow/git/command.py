@@ -1,0 +1,128 @@
+"""One function that runs git, and the surroundings it always runs in."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+from issueflow.errors import GitFailed, IssueflowError
+
+ZERO = ""  # what update-ref takes for "must not exist", whatever the repository's object format
+TIME_LIMIT = 600.0  # seconds; a worktree of a very large repository takes minutes, a hanging hook or prompt for ever
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL: git removes its lock files on the first, never on the second
+
+# What decides where git works, whom it works for and what it shows. `git rev-parse --local-env-vars` lists a part;
+# a hook exports GIT_DIR, and `git -C elsewhere` still obeys it.
+KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_SSL_", "GIT_PROXY_", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR",
+        "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_LFS_")  # fmt: skip
+
+ALWAYS = {
+    "LC_ALL": "C.UTF-8",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": ":",
+    "GIT_PAGER": "cat",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_MERGE_AUTOEDIT": "no",
+}
+SETTINGS = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.splitIndex=false",
+    "core.sshCommand=ssh",
+    "core.editor=:",
+    "core.safecrlf=false",
+    "core.fsync=committed",
+    "core.quotePath=false",
+    "color.ui=false",
+    "commit.gpgsign=false",
+    "tag.gpgsign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "credential.helper=",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "i18n.commitEncoding=UTF-8",
+    "i18n.logOutputEncoding=UTF-8",
+    "user.useConfigOnly=false",
+    "advice.detachedHead=false",
+    "index.sparse=false",
+]
+
+
+def clean_environment() -> None:
+    """Drop the caller's git location variables from this process, once, before anything else looks at git."""
+    for name in [name for name in os.environ if name.startswith("GIT_") and not name.startswith(KEPT)]:
+        del os.environ[name]
+
+
+def git(
+    folder: Path,
+    *words: str,
+    input: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    codes: tuple[int, ...] = (0,),
+    limit: float = TIME_LIMIT,
+) -> bytes:
+    """Run `git WORDS` in `folder` and give its standard output.
+
+    `codes` are the exit codes that are answers; any other, and running longer than `limit` seconds, raises GitFailed.
+    `folder` must exist: GitPython would silently use the caller's working directory instead.
+    """
+    code, out, err = run(folder, *words, input=input, env=env, limit=limit)
+    if code not in codes:
+        raise GitFailed(list(words), code, err.decode(errors="replace"))
+    return out
+
+
+def run(
+    folder: Path,
+    *words: str,
+    input: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    limit: float = TIME_LIMIT,
+) -> tuple[int | None, bytes, bytes]:
+    """As `git`, but give exit code (None at the time limit), standard output and standard error to judge."""
+    Git = _library()
+    if not folder.is_dir():
+        raise IssueflowError(f"the folder {folder} does not exist")
+    argv = ["git", *(part for setting in SETTINGS for part in ("-c", setting)), *words]
+    handle = Git(os.fspath(folder)).execute(
+        argv, as_process=True, istream=PIPE, env={**ALWAYS, **(env or {})}, start_new_session=True
+    )
+    process: subprocess.Popen[bytes] = handle.proc
+    try:
+        out, err = process.communicate(input or b"", timeout=limit)
+    except subprocess.TimeoutExpired:
+        out, err = _end(process)
+        return None, out, err
+    except BaseException:
+        _end(process)
+        raise
+    return process.returncode, out, err
+
+
+def text(folder: Path, *words: str, env: Mapping[str, str] | None = None, codes: tuple[int, ...] = (0,)) -> str:
+    """As `git`, for answers of one line or of plain ASCII: the output as text without its last newline."""
+    return os.fsdecode(git(folder, *words, env=env, codes=codes)).removesuffix("\n")
+
+
+def _library() -> Any:
+    try:
+        from git import Git  # spawns git twice when imported; only commands that need git pay for it
+    except ImportError as error:
+        raise IssueflowError("git is not installed, or not on PATH", "git --version") from error
+    return Git
+
+
+def _end(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
+    process.terminate()
+    try:
+        return process.communicate(timeout=GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()

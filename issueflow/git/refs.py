@@ -1,0 +1,163 @@
+"""Commits, refs and settings of the person's repository; refs move by compare-and-swap only."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from issueflow.errors import GitFailed, IssueflowError
+from issueflow.git.command import ZERO, git, run, text
+from issueflow.models import Identity
+
+LOCK_TRIES = 20
+LOCK_PAUSE = 0.05  # seconds; another git holds a ref's lock for milliseconds, so a second is patient
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository: `common` is the git directory all worktrees share, `folder` an existing place to call git from."""
+
+    common: Path
+    folder: Path
+
+    # ── reading ──
+
+    def commit(self, name: str) -> str | None:
+        """The full id of the commit that `name` means, None when it means none; never an option, whatever it is."""
+        code, out, _ = run(self.folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        return out.decode().strip() if code == 0 else None
+
+    def tree(self, commit: str) -> str:
+        """The id of the tree of `commit`."""
+        return text(self.folder, "rev-parse", "--verify", f"{commit}^{{tree}}")
+
+    def head_name(self) -> str | None:
+        """The branch the person is on (`refs/heads/main`), None on a detached HEAD."""
+        return text(self.folder, "symbolic-ref", "-q", "HEAD", codes=(0, 1)) or None
+
+    def refs(self, *prefixes: str) -> dict[str, str]:
+        """Full ref name to object id, for all refs or those below `prefixes`."""
+        lines = git(self.folder, "for-each-ref", "--format=%(objectname) %(refname)", *prefixes).splitlines()
+        return {os.fsdecode(name): value.decode() for value, name in (line.split(b" ", 1) for line in lines)}
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Is `older` reachable from `newer`?"""
+        code, _, err = run(self.folder, "merge-base", "--is-ancestor", older, newer)
+        if code in (0, 1):
+            return code == 0
+        raise GitFailed(["merge-base"], code, err.decode(errors="replace"))
+
+    def count(self, revisions: str) -> int:
+        """How many commits `A..B` holds."""
+        return int(text(self.folder, "rev-list", "--count", revisions, "--"))
+
+    def settings(self, env: dict[str, str] | None = None) -> dict[str, list[str]]:
+        """The configuration as git sees it from the person's checkout: key to values. Reading it runs nothing."""
+        found: dict[str, list[str]] = {}
+        for item in git(self.folder, "config", "--list", "-z", env=env).split(b"\0"):
+            key, _, value = os.fsdecode(item).partition("\n")
+            if key:
+                found.setdefault(key, []).append(value)
+        return found
+
+    def holders(self, commit: str) -> set[str]:
+        """Every ref that reaches `commit`."""
+        out = git(self.folder, "for-each-ref", "--format=%(refname)", "--contains", commit)
+        return {os.fsdecode(name) for name in out.splitlines()}
+
+    def setting(self, key: str) -> str | None:
+        """One value of the configuration, None when it is not set."""
+        return text(self.folder, "config", "--get", key, codes=(0, 1)) or None
+
+    def identity(self) -> Identity:
+        """Who commits are by: the person, or a fixed identity where git knows none, as no commit may fail for that."""
+        name, email = self.setting("user.name"), self.setting("user.email")
+        return Identity(name=name or "issueflow", email=email or "issueflow@localhost")
+
+    def file(self, commit: str, path: str) -> bytes | None:
+        """The content of `path` in `commit`, None when it is not there or no regular file."""
+        line = git(self.folder, "ls-tree", "-z", commit, "--", path).split(b"\0")[0]
+        if not line.startswith(b"100"):
+            return None
+        return git(self.folder, "cat-file", "blob", line.split()[2].decode())
+
+    # ── moving refs ──
+
+    def move(self, ref: str, new: str, old: str = ZERO) -> None:
+        """Point `ref` at `new`, only if it is at `old` (ZERO: only if it does not exist).
+
+        Raises GitFailed when it is elsewhere. A lock file of another git is waited for about a second.
+        """
+        for _ in range(LOCK_TRIES):
+            code, _, err = run(self.folder, "update-ref", "--create-reflog", ref, new, old)
+            if code == 0:
+                return
+            if not self._lock_of(ref).exists():
+                break
+            time.sleep(LOCK_PAUSE)
+        if self.commit(ref) == new:
+            return  # a hook or a signal made git report failure after it had done the work
+        raise GitFailed(["update-ref", ref], code, err.decode(errors="replace"))
+
+    def make(self, ref: str, commit: str) -> None:
+        """Ensure that `ref` exists at `commit`; IssueflowError when it exists elsewhere."""
+        at = self.refs(ref).get(ref)
+        if at == commit:
+            return
+        if at:
+            raise IssueflowError(
+                f"{ref} exists already, at {at[:12]} instead of {commit[:12]}", f"git log -1 --stat {at[:12]}"
+            )
+        self.move(ref, commit)
+
+    def delete(self, ref: str, old: str) -> None:
+        """Delete `ref` if it is at `old`; fine when it is gone already."""
+        if self.refs(ref).get(ref):
+            git(self.folder, "update-ref", "-d", ref, old)
+
+    def drop_lock(self, ref: str) -> None:
+        """Remove the lock file of one of our own refs; only for callers who know that nobody of ours is alive."""
+        self._lock_of(ref).unlink(missing_ok=True)
+
+    def _lock_of(self, ref: str) -> Path:
+        return self.common / f"{ref}.lock"
+
+    def blocking(self, branch: str) -> str | None:
+        """The existing branch that makes `branch` impossible, None if none.
+
+        `a` blocks `a/b` and the other way round; and a branch below a folder that differs in letter case only
+        would share that folder on a case-insensitive disk.
+        """
+        wanted = f"refs/heads/{branch}".split("/")
+        return next((ref for ref in self.refs("refs/heads") if _clash(ref.split("/"), wanted)), None)
+
+    # ── objects ──
+
+    def commit_tree(self, tree: str, parents: list[str], message: str, by: Identity, when: int) -> str:
+        """Make a commit object; the same arguments always make the same commit. `when` is in seconds since 1970."""
+        env = {
+            "GIT_AUTHOR_NAME": by.name,
+            "GIT_AUTHOR_EMAIL": by.email,
+            "GIT_AUTHOR_DATE": f"@{when} +0000",
+            "GIT_COMMITTER_NAME": by.name,
+            "GIT_COMMITTER_EMAIL": by.email,
+            "GIT_COMMITTER_DATE": f"@{when} +0000",
+        }
+        words = [word for parent in parents for word in ("-p", parent)]
+        out = git(self.folder, "commit-tree", tree, *words, input=message.encode(), env=env)
+        return out.decode().strip()
+
+    def store(self, paths: list[Path]) -> list[str]:
+        """Write the files as blobs, byte for byte, and give their ids in order."""
+        if not paths:
+            return []
+        names = b"".join(os.fsencode(path) + b"\n" for path in paths)
+        out = git(self.folder, "hash-object", "-w", "--no-filters", "--stdin-paths", input=names)
+        return out.decode().split()
+
+
+def _clash(existing: list[str], wanted: list[str]) -> bool:
+    for a, b in zip(existing, wanted, strict=False):
+        if a != b:
+            return a.casefold() == b.casefold()
+    return True  # one is the beginning of the other, or the same

@@ -1,0 +1,206 @@
+"""Worktrees of runs: made, recognised as ours, disposed of; never by force and never by a path nobody recorded."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from issueflow.errors import GitFailed, IssueflowError
+from issueflow.git.command import git, run, text
+from issueflow.git.refs import Repository
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worktree as it was made: its folder, git's administrative folder for it, and the bytes of its `.git` file."""
+
+    path: Path
+    admin: Path
+    link: str
+
+
+def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
+    """Check out the existing `branch` (a short name) in a new locked worktree at `path`.
+
+    The caller holds the repository's lock: parallel `worktree add` fails now and then. Raises GitFailed, and
+    IssueflowError when git did something else than asked (a full ref name silently gives a detached HEAD).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words = ["worktree", "add", "-q", "--lock", "--reason", reason, os.fspath(path), branch]
+    code, _, err = run(repository.folder, *words)
+    place = _place(path)
+    if place is None:
+        raise GitFailed(words[:2], code, err.decode(errors="replace"))
+    head = (place.admin / "HEAD").read_text().strip()
+    if head != f"ref: refs/heads/{branch}":
+        raise IssueflowError(f"the worktree {path} is at {head!r} instead of {branch}", f"git -C {path} status")
+    return place
+
+
+def _place(path: Path) -> Place | None:
+    try:
+        link = (path / ".git").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    admin = Path(link.removeprefix("gitdir: ").strip())
+    return Place(path, admin, link) if link.startswith("gitdir: ") and (admin / "HEAD").exists() else None
+
+
+def is_ours(place: Place) -> bool:
+    """Is the folder still the worktree we made: same `.git` file, and git's entry points back at it?"""
+    try:
+        back = (place.admin / "gitdir").read_text().strip()
+        git_file = place.path / ".git"
+        return (
+            stat.S_ISREG(git_file.lstat().st_mode)
+            and git_file.read_text() == place.link
+            and _same(Path(back), git_file)
+        )
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def entries(repository: Repository, path: Path) -> Iterator[Path]:
+    """Git's administrative folders whose worktree is `path`; a killed `worktree add` leaves a torn `gitdir`."""
+    wanted = os.path.realpath(path) + "/.git"
+    for entry in sorted((repository.common / "worktrees").glob("*")):
+        try:
+            back = (entry / "gitdir").read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            back = ""
+        resolved = os.path.join(os.path.realpath(os.path.dirname(back)), os.path.basename(back)) if back else ""
+        torn = back and not (entry / "HEAD").exists() and wanted.startswith(back)
+        if resolved == wanted or torn or (not back and entry.name.startswith(path.name) and _is_unfinished(entry)):
+            yield entry
+
+
+def _is_unfinished(entry: Path) -> bool:
+    """git's own mark of a `worktree add` under way; the caller holds our lock, so no add of ours is."""
+    try:
+        return (entry / "locked").read_text().strip() in ("initializing", "") and not (entry / "HEAD").exists()
+    except OSError:
+        return not any(entry.iterdir())
+
+
+def is_free_for_us(repository: Repository, path: Path) -> bool:
+    """May `path` be made (again): nothing there, an empty folder, or a worktree that git says is this very path?"""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return not any(path.iterdir()) or (any(entries(repository, path)) and (path / ".git").is_file())
+
+
+def dispose(repository: Repository, path: Path, trash: Path) -> None:
+    """Take away a worktree that no agent has worked in: folder and git's entry, each by rename into `trash` first.
+
+    For a prepared or half-made worktree only. A folder that is not ours is left, and IssueflowError says so.
+    """
+    if not is_free_for_us(repository, path):
+        raise IssueflowError(f"{path} exists and is not a worktree of this run", f"ls -la {path}")
+    for number, doomed in enumerate([path, *entries(repository, path)]):
+        if os.path.lexists(doomed):
+            _throw_away(doomed, trash / f"{os.getpid()}-{number}-{doomed.name}")
+
+
+def remove(repository: Repository, place: Place, trash: Path) -> None:
+    """Remove a worktree that the caller has proven to hold nothing of its own: into the trash, out of git, then gone.
+
+    Renamed first, so that a crash leaves either all of it or none; `worktree remove` then only has to forget a
+    missing path, where `prune` would forget a person's absent worktrees as well.
+    """
+    if not is_ours(place):
+        raise IssueflowError(f"{place.path} is no longer the worktree issueflow made", f"ls -la {place.path}")
+    aside = trash / f"{os.getpid()}-{place.path.name}"
+    _rename(place.path, aside)
+    run(repository.folder, "worktree", "unlock", os.fspath(place.path))
+    git(repository.folder, "worktree", "remove", os.fspath(place.path))
+    _delete(aside)
+    _drop_empty(place.path.parent)
+
+
+def forget(repository: Repository, place: Place) -> None:
+    """Make git forget a worktree whose folder is gone already; fine when it has forgotten it."""
+    if place.admin.is_dir() and not os.path.lexists(place.path):
+        run(repository.folder, "worktree", "unlock", os.fspath(place.path))
+        git(repository.folder, "worktree", "remove", os.fspath(place.path))
+
+
+def _throw_away(doomed: Path, aside: Path) -> None:
+    _rename(doomed, aside)
+    _delete(aside)
+
+
+def _rename(path: Path, aside: Path) -> None:
+    """Out of the way in one step; a root on another disk than the git directory gets its trash beside the tree."""
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    _delete(aside)
+    try:
+        path.rename(aside)
+    except OSError:
+        near = path.with_name(f".{path.name}.gone")
+        _delete(near)
+        path.rename(near)
+        _delete(near)
+
+
+def _delete(path: Path) -> None:
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    for folder, _, _ in os.walk(path):  # a read-only folder would keep its files; links are not followed
+        Path(folder).chmod(0o700)
+    shutil.rmtree(path)
+
+
+def _drop_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        pass  # other runs still have their worktrees there
+
+
+OPERATIONS = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+}
+
+
+def unfinished(place: Place) -> str | None:
+    """The git operation that was left half-done in the worktree (`merge`, `rebase` …), None when there is none."""
+    return next((word for name, word in OPERATIONS.items() if (place.admin / name).exists()), None)
+
+
+def commits_seen(repository: Repository, place: Place) -> list[str]:
+    """Every commit the worktree's HEAD ever pointed at, by its reflog: what an amend or a detached HEAD left behind."""
+    try:
+        lines = (place.admin / "logs" / "HEAD").read_bytes().splitlines()
+        head = (place.admin / "HEAD").read_text().strip()
+    except OSError:
+        return []
+    seen = dict.fromkeys(line.split(b" ")[1].decode() for line in lines if line.count(b" ") >= 2)
+    if not head.startswith("ref: "):
+        seen[head] = None
+    return [commit for commit in seen if repository.commit(commit)]
+
+
+def unreachable(repository: Repository, commits: list[str], tip: str) -> list[str]:
+    """Those of `commits` that cannot be reached from `tip`; of a chain, only its newest."""
+    if not commits:
+        return []
+    lost = set(text(repository.folder, "rev-list", *commits, "--not", tip).split())
+    parents = [f"{commit}^@" for commit in commits if commit in lost]
+    covered = set(text(repository.folder, "rev-list", *parents, "--not", tip).split()) if parents else set()
+    return [commit for commit in commits if commit in lost and commit not in covered]

@@ -1,0 +1,114 @@
+"""The host `process`: a detached runner on this machine, known by its run folder; no state besides that folder."""
+
+import fcntl
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from issueflow.files import read_json
+from issueflow.hosts import processes, runner
+from issueflow.models import Life, Sight
+
+READY_LIMIT = 10.0  # seconds a runner may take to come up; it only has to start Python and take a lock
+
+
+@contextmanager
+def idle(folder: Path) -> Iterator[bool]:
+    """Hold the run's lock while preparing it; False when a runner holds it, which then must not be disturbed."""
+    with (folder / "alive.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def submit(folder: Path) -> None:
+    """Start a runner for the prepared run in `folder` and return when it minds it.
+
+    Safe to repeat: of any number of runners one starts the agent, and only while the launch file is there.
+    """
+    ours, theirs = os.pipe()
+    with (folder / "runner.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-I", os.fspath(Path(runner.__file__).resolve()), os.fspath(folder)],
+            cwd=folder,
+            env={**os.environ, "ISSUEFLOW_READY": str(theirs)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[theirs],
+            start_new_session=True,
+        )
+    os.close(theirs)
+    try:
+        select.select([ours], [], [], READY_LIMIT)
+    finally:
+        os.close(ours)
+    _CHILDREN.append(process)
+
+
+_CHILDREN: list["subprocess.Popen[bytes]"] = []  # polled in `probe`, so that an ended runner is no zombie of ours
+
+
+def probe(folder: Path, mark: str) -> Sight:
+    """What can be seen of the run in `folder`, without waiting; `mark` is in the environment of its agent."""
+    _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
+    with idle(folder) as free:
+        runner_life = Life.DEAD if free else Life.ALIVE
+    started = read_json(folder / "started.json")
+    return _sight(folder, started, runner_life, mark)
+
+
+def glance(folder: Path, mark: str) -> Sight:
+    """As `probe`, from files and one look at the runner's identity: never touches a lock, for `status`."""
+    started = read_json(folder / "started.json")
+    known = (started or {}).get("runner")
+    if not known:
+        return _sight(folder, started, Life.UNKNOWN if started is None else Life.DEAD, mark)
+    runner_life = Life.ALIVE if processes.is_alive(processes.Identity(**known)) else Life.DEAD
+    return _sight(folder, started, runner_life, mark)
+
+
+def _sight(folder: Path, started: dict[str, Any] | None, runner_life: Life, mark: str) -> Sight:
+    exited = (folder / "exit.json").exists()
+    if exited or runner_life is Life.ALIVE:
+        return Sight(started is not None, exited, runner_life, Life.UNKNOWN)
+    if started and _is_elsewhere(started):
+        where = f"it was started on {started.get('machine')}, this is {processes.machine()}"
+        return Sight(True, exited, Life.UNKNOWN, Life.UNKNOWN, where)
+    agent_life = Life.ALIVE if processes.marked(mark) else Life.DEAD
+    return Sight(started is not None, exited, runner_life, agent_life, _words(started))
+
+
+def cancel(folder: Path, mark: str) -> None:
+    """End the run's agent with all its descendants: through its runner, or by the mark when the runner is gone."""
+    known = (read_json(folder / "started.json") or {}).get("runner")
+    identity = processes.Identity(**known) if known else None
+    if identity and processes.is_alive(identity):
+        os.kill(identity.pid, 15)
+        return
+    left = processes.marked(mark)
+    rows = processes.table()
+    processes.end(list(dict.fromkeys([*left, *(below for pid in left for below in processes.descendants(pid, rows))])))
+
+
+def _is_elsewhere(started: dict[str, Any]) -> bool:
+    """Another boot of another machine: its processes cannot be seen from here. Another boot of this one ended them."""
+    boot = (started.get("runner") or {}).get("boot", processes.boot_id())
+    return bool(boot != processes.boot_id() and started.get("machine", processes.machine()) != processes.machine())
+
+
+def _words(started: dict[str, Any] | None) -> str:
+    known = (started or {}).get("runner")
+    if not known:
+        return "no start record"
+    if known["boot"] != processes.boot_id():
+        return "the machine was restarted since it began"
+    return f"its runner (pid {known['pid']}) and its agent are gone and left no exit record"

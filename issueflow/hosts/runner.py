@@ -1,0 +1,252 @@
+"""The program that minds one run: `python -I runner.py RUN_FOLDER`, standard library only, alone with its agent.
+
+It takes the run's lock, claims the start (the one step that happens exactly once), starts the agent in a session of
+its own, copies its output to the logs, ends the whole process tree, and publishes how it went. Nobody waits for it.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+if __name__ == "__main__":  # isolated mode has no path to a checkout; last, so that it shadows nothing
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from issueflow.files import claim_file, crash_point, read_json, to_json
+from issueflow.hosts import processes
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans among our descendants become our children, so that none is missed
+BEAT = 0.05  # seconds between looks at the agent
+CHUNK = 65536
+TAIL = 4000
+
+
+STOP = threading.Event()  # set by SIGTERM: somebody asked the runner to end its agent
+
+
+def main(folder: Path) -> int:
+    """Mind the run in `folder`; 0 when it was minded, also when another runner had been there before."""
+    with (folder / "alive.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _tell_parent()
+        crash_point("runner.locked")
+        launch = read_json(folder / "launch.json")
+        if launch is None or (folder / "exit.json").exists() or (folder / "started.json").exists():
+            return 0  # withdrawn, or somebody was here before
+        crash_point("runner.launch")
+        _become_subreaper()
+        signal.signal(signal.SIGTERM, _stop)
+        _mind(folder, launch)
+    return 0
+
+
+def _tell_parent() -> None:
+    """The host waits on this pipe so that nobody sees a run without its runner."""
+    handle = os.environ.pop("ISSUEFLOW_READY", "")
+    if handle:
+        os.write(int(handle), b"1")
+        os.close(int(handle))
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    STOP.set()
+
+
+def _become_subreaper() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _mind(folder: Path, launch: dict[str, Any]) -> None:
+    begun = time.time()
+    how = _set_up(folder, launch)
+    if how is None:
+        crash_point("runner.setup")
+        me = processes.identify(os.getpid())
+        start = {"runner": me.as_dict() if me else {}, "machine": processes.machine(), "at": int(begun)}
+        if not claim_file(folder / "started.json", to_json(start)):
+            return
+        crash_point("runner.started")
+        how = _run(folder, launch)
+    crash_point("runner.ended")
+    now = time.time()
+    claim_file(folder / "exit.json", to_json({**how, "ended": int(now), "seconds": round(now - begun, 3)}))
+    crash_point("runner.exit")
+
+
+# ── set-up ──
+
+
+def _set_up(folder: Path, launch: dict[str, Any]) -> dict[str, Any] | None:
+    """Run the set-up commands in the worktree; None when all went well, else how it failed."""
+    with (folder / "setup.log").open("ab") as log:
+        for command in launch["setup"]:
+            code = _call(["/bin/sh", "-c", command["run"]], launch, log, command["timeout"])
+            if STOP.is_set():
+                return {"status": "stopped", "detail": "cancelled during set-up"}
+            if code != 0:
+                how = "ran longer than its time limit" if code is None else f"failed with exit code {code}"
+                return {"status": "setup", "code": code, "detail": f"`{command['run']}` {how}: {_last_line(folder)}"}
+        if launch["setup"] and launch["after_setup"]:
+            code = _call(launch["after_setup"], launch, log, 600)
+            if code != 0:
+                return {
+                    "status": "setup",
+                    "code": code,
+                    "detail": f"the tree could not be recorded: {_last_line(folder)}",
+                }
+    return None
+
+
+def _call(argv: list[str], launch: dict[str, Any], log: IO[bytes], limit: float) -> int | None:
+    environment = _environment(launch)
+    process = subprocess.Popen(
+        argv,
+        cwd=launch["cwd"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )
+    until = time.monotonic() + limit
+    while process.poll() is None and time.monotonic() < until and not STOP.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(BEAT)
+    code = process.poll()
+    _end_tree(process.pid)
+    process.wait()
+    return code
+
+
+def _last_line(folder: Path) -> str:
+    lines = (folder / "setup.log").read_bytes()[-TAIL:].decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def _environment(launch: dict[str, Any]) -> dict[str, str]:
+    dropped = set(launch["drop"])
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, **launch["env"]}
+
+
+# ── the agent ──
+
+
+def _run(folder: Path, launch: dict[str, Any]) -> dict[str, Any]:
+    """Start the agent, wait for it, end its tree; give how it ended."""
+    with Path(launch["stdin"]).open("rb") as prompt:
+        try:
+            agent = subprocess.Popen(
+                launch["argv"],
+                cwd=launch["cwd"],
+                env=_environment(launch),
+                stdin=prompt,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return {"status": "unstarted", "detail": f"{launch['argv'][0]} could not be started: {error.strerror}"}
+    logs = [_copy(agent.stdout, folder / "stdout.log"), _copy(agent.stderr, folder / "stderr.log")]
+    crash_point("runner.agent")
+    how = _wait(agent, launch)
+    left_over = _end_tree(agent.pid)
+    agent.wait()
+    for log in logs:
+        log.join(timeout=5)
+    return {**how, "left_over": left_over}
+
+
+def _wait(agent: "subprocess.Popen[bytes]", launch: dict[str, Any]) -> dict[str, Any]:
+    until = time.monotonic() + launch["timeout"]
+    settled = _Settled(Path(launch["result"]) if launch["result"] else None, launch["result_grace"])
+    while agent.poll() is None:
+        if STOP.is_set():
+            return {"status": "stopped", "detail": "cancelled"}
+        if time.monotonic() > until:
+            return {"status": "timeout", "detail": f"after {launch['timeout']} s"}
+        if settled.is_over():
+            return {"status": "finished", "detail": "its result lay there unchanged, so it was ended"}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            agent.wait(BEAT)
+        _reap(agent.pid)
+    code = agent.returncode
+    if code < 0:
+        return {"status": "signalled", "code": code, "detail": f"by {signal.Signals(-code).name}"}
+    return {"status": "exited", "code": code}
+
+
+class _Settled:
+    """Has the result been complete and untouched for the whole grace? Some CLIs never exit after their work."""
+
+    def __init__(self, path: Path | None, grace: float) -> None:
+        self.path, self.grace = path, grace
+        self.seen: tuple[int, int] | None = None
+        self.since = 0.0
+
+    def is_over(self) -> bool:
+        try:
+            state = self.path.lstat() if self.path else None
+        except OSError:
+            state = None
+        now = (state.st_mtime_ns, state.st_size) if state else None
+        if now is None or now != self.seen:
+            self.seen, self.since = now, time.monotonic()
+            return False
+        return time.monotonic() - self.since > self.grace and self._is_complete()
+
+    def _is_complete(self) -> bool:
+        try:
+            return (
+                self.path is not None and self.path.is_file() and isinstance(json.loads(self.path.read_bytes()), dict)
+            )
+        except (OSError, ValueError, RecursionError):
+            return False
+
+
+def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
+    """Copy a stream to a log from a thread. What the disk refuses is dropped: a full disk must not stop the agent."""
+    assert source is not None
+
+    def work() -> None:
+        with path.open("ab", buffering=0) as log:
+            while chunk := source.read1(CHUNK):  # type: ignore[attr-defined]
+                with contextlib.suppress(OSError):
+                    log.write(chunk)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def _end_tree(agent: int | None = None) -> int:
+    """End every descendant, those in sessions of their own included; give how many were left besides the agent."""
+    ended: set[int] = set()
+    while left := processes.descendants(os.getpid()):
+        ended.update(left)
+        processes.end(left)
+        _reap(agent)
+    return len(ended - {agent})
+
+
+def _reap(agent: int | None) -> None:
+    """Wait for orphans that became ours, lest they fill the process table; the agent is left for its Popen."""
+    with contextlib.suppress(ChildProcessError):
+        while state := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if state.si_pid == agent:
+                return
+            os.waitpid(state.si_pid, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

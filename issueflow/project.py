@@ -1,0 +1,317 @@
+"""Finds the repository one stands in, reads its `.issueflow/`, and puts the hands together; `init` writes the folder."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from issueflow.engine.hands import Hands
+from issueflow.errors import IssueflowError, WrongWords
+from issueflow.files import replace_file, shipped
+from issueflow.git.refs import Repository
+from issueflow.models import Config, Workflow
+from issueflow.store import Store
+
+FOLDER = ".issueflow"
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one stands: the git directory all worktrees share, and the worktree (None in a bare repository)."""
+
+    common: Path
+    worktree: Path | None
+
+
+def locate(start: Path) -> Place:
+    """The repository around `start`, by git's own layout and without running git: `status` is typed too often for that.
+
+    IssueflowError when there is none, or when it is gone.
+    """
+    here = Path(os.path.realpath(start))
+    if not here.is_dir():
+        raise IssueflowError(f"the folder {start} does not exist")
+    for folder in (here, *here.parents):
+        dot = folder / ".git"
+        if dot.is_dir() and (dot / "HEAD").exists():
+            return Place(dot, folder)
+        if dot.is_file():
+            return Place(_common(_linked(dot)), folder)
+        if (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir():
+            return _in_git_directory(folder)
+    raise IssueflowError(f"{start} is in no git repository", "git init")
+
+
+def _linked(dot: Path) -> Path:
+    link = dot.read_text(errors="replace").removeprefix("gitdir:").strip()
+    target = Path(os.path.normpath(dot.parent / link))
+    if not target.is_dir():
+        raise IssueflowError(
+            f"{dot} points at {target}, which does not exist: the main repository is missing or was moved"
+        )
+    return target
+
+
+def _common(git_directory: Path) -> Path:
+    try:
+        link = (git_directory / "commondir").read_text().strip()
+    except FileNotFoundError:
+        return git_directory
+    return Path(os.path.realpath(git_directory / link))
+
+
+def _in_git_directory(folder: Path) -> Place:
+    """Inside `.git` or a bare repository there is no worktree to stand in, but the Issues are the same."""
+    common = _common(folder)
+    return Place(common, common.parent if common.name == ".git" else None)
+
+
+class Project:
+    """A repository with its `.issueflow/`, seen from where the command was typed."""
+
+    def __init__(self, start: Path) -> None:
+        self.place = locate(start)
+        self.store = Store(self.place.common)
+
+    @cached_property
+    def repository(self) -> Repository:
+        """The repository for git commands."""
+        return Repository(self.place.common, self.place.worktree or self.place.common)
+
+    @cached_property
+    def root(self) -> Path:
+        """The folder whose `.issueflow/` counts: the main worktree's, whatever linked one the command is typed in."""
+        main = self._main_worktree()
+        if main is None:
+            raise IssueflowError(
+                "a bare repository has no files for an agent to work on; run this in a worktree of it",
+                "git worktree add ../work",
+            )
+        return main
+
+    def _main_worktree(self) -> Path | None:
+        common, worktree = self.place.common, self.place.worktree
+        if common.name == ".git" and self.repository.setting("core.bare") != "true":
+            return common.parent
+        if configured := self.repository.setting("core.worktree"):
+            return Path(os.path.normpath(common / configured))
+        return worktree
+
+    @cached_property
+    def folder(self) -> Path:
+        """`.issueflow/` of this project; IssueflowError with the way to make it when it is missing."""
+        folder = self.root / FOLDER
+        if not (folder / "config.yaml").exists():
+            raise IssueflowError(f"{self.root} has no {FOLDER}/config.yaml yet", "issueflow init")
+        return folder
+
+    def config(self) -> Config:
+        """`.issueflow/config.yaml`; WrongWords names file, line and what is wrong."""
+        return read_yaml(self.folder / "config.yaml", Config)
+
+    def workflow(self, name: str) -> Workflow:
+        """The project's workflow `name`, else the shipped one; WrongWords lists what there is."""
+        folders = [self.folder / "workflows", shipped("example") / "workflows"]
+        for folder in folders:
+            path = folder / f"{name}.yaml"
+            if path.is_file() and path.parent == folder:
+                workflow = read_yaml(path, Workflow)
+                if workflow.name != name:
+                    raise WrongWords(f"{path} names itself {workflow.name}")
+                return workflow
+        known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+        raise WrongWords(f"there is no workflow {name} (there are: {', '.join(known)})", "issueflow new --help")
+
+    def hands(self) -> Hands:
+        """Everything the engine works with."""
+        self.store.ensure()
+        self._link_issues()
+        return Hands(self.repository, self.store, self.root, self.config, self.workflow)
+
+    def _link_issues(self) -> None:
+        """`.issueflow/issues`, for the eye and the editor; nothing reads through it."""
+        link = self.root / FOLDER / "issues"
+        if link.parent.is_dir() and not os.path.lexists(link):
+            try:
+                link.symlink_to(os.path.relpath(self.store.issues, link.parent))
+            except OSError:
+                pass  # a read-only checkout can do without
+
+
+def read_yaml(path: Path, model: type[Model]) -> Model:
+    """The YAML file at `path` as `model`; WrongWords names file, line and column of what is wrong."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        text = path.read_text()
+        data = YAML(typ="safe", pure=True).load(text)
+    except OSError as error:
+        raise WrongWords(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise WrongWords(f"{path} is not UTF-8") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
+        raise WrongWords(f"{where}: {error.problem}") from error
+    except YAMLError as error:
+        raise WrongWords(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise WrongWords(f"{path} holds no keys")
+    try:
+        # By way of JSON: there a list may stand for a tuple, and a date is a string.
+        return model.model_validate_json(json.dumps(data, default=str))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = _line_of(text, [str(part) for part in first["loc"]])
+        keys = ".".join(str(part) for part in first["loc"])
+        where = f"{path}, line {place}" if place else str(path)
+        raise WrongWords(f"{where}: {keys}: {first['msg']}") from error
+
+
+def _line_of(text: str, keys: list[str]) -> int | None:
+    """The line of the value at `keys`, by way of the loader that remembers where things stand."""
+    from ruamel.yaml import YAML
+
+    data: Any = YAML(typ="rt", pure=True).load(text)
+    line = None
+    for key in keys:
+        try:
+            if isinstance(data, dict):
+                line, data = data.lc.key(key)[0] + 1, data[key]  # type: ignore[attr-defined]
+            else:
+                line, data = data.lc.item(int(key))[0] + 1, data[int(key)]
+        except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+            break
+    return line
+
+
+# ── init ──────────────────────────────────────────────────────────────────────
+
+# How each CLI takes a prompt on standard input and may write in its folder without asking (see docs/guides.md).
+KNOWN = {
+    "codex": ["codex", "exec", "-s", "workspace-write", "-"],
+    "claude": ["claude", "-p", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"],
+    "gemini": ["gemini", "--skip-trust", "--approval-mode", "yolo"],
+    "opencode": ["opencode", "run"],
+    "cursor-agent": ["cursor-agent", "-p", "--trust", "--force"],
+}
+DETECT: list[tuple[str, Callable[[Path], bool], str]] = [
+    ("pyproject.toml", lambda p: _mentions(p, "pytest"), "python3 -m pytest -q"),
+    ("pytest.ini", lambda p: True, "python3 -m pytest -q"),
+    ("tox.ini", lambda p: True, "tox -q"),
+    ("package.json", lambda p: _has_npm_test(p), "npm test"),
+    ("Cargo.toml", lambda p: True, "cargo test --quiet"),
+    ("go.mod", lambda p: True, "go test ./..."),
+    ("pom.xml", lambda p: True, "mvn -q test"),
+    ("build.gradle", lambda p: True, "./gradlew test"),
+    ("Makefile", lambda p: _has_target(p, "test"), "make test"),
+]
+
+
+def detect_checks(root: Path) -> list[str]:
+    """The commands that test this project, as far as its files tell; the first kind found in each language."""
+    found = [command for name, is_it, command in DETECT if (root / name).is_file() and is_it(root / name)]
+    if not found and any((root / "tests").glob("test*.py")):
+        found = ["python3 -m unittest discover -q -s tests -t ."]
+    return list(dict.fromkeys(found))
+
+
+def _mentions(path: Path, word: str) -> bool:
+    return word in path.read_text(errors="replace") or (path.parent / "tests" / "conftest.py").exists()
+
+
+def _has_npm_test(path: Path) -> bool:
+    try:
+        script = json.loads(path.read_text()).get("scripts", {}).get("test", "")
+    except (ValueError, AttributeError):
+        return False
+    return bool(script) and "no test specified" not in script
+
+
+def _has_target(path: Path, target: str) -> bool:
+    return any(line.startswith(f"{target}:") for line in path.read_text(errors="replace").splitlines())
+
+
+def init(project: Project, agent: str | None) -> list[str]:
+    """Write `.issueflow/` with a configuration that works here; give what was decided, in words.
+
+    Existing files stay as they are. `agent` picks the CLI; without it, those on PATH are taken, author and reviewer
+    from different ones where there are two.
+    """
+    root = project.root
+    folder = root / FOLDER
+    if (folder / "config.yaml").exists():
+        raise IssueflowError(f"{folder / 'config.yaml'} exists already", "issueflow status")
+    names = _pick(agent)
+    checks = detect_checks(root)
+    folder.mkdir(exist_ok=True)
+    (folder / "workflows").mkdir(exist_ok=True)
+    _place(folder / ".gitignore", "/issues\n")
+    for name in ("default", "quick"):
+        _place(folder / "workflows" / f"{name}.yaml", (shipped("example") / "workflows" / f"{name}.yaml").read_text())
+    (folder / "context").mkdir(exist_ok=True)
+    _place(folder / "context" / "constraints.md", (shipped("example") / "context" / "constraints.md").read_text())
+    if "scripted" in names:
+        _place(folder / "scripted.yaml", (shipped("example") / "scripted.yaml").read_text())
+    _place(folder / "config.yaml", _config_text(names, checks))
+    said = [
+        f"agents: {', '.join(names)}" + ("" if shutil.which(names[0]) or names[0] == "scripted" else " (not on PATH)")
+    ]
+    said.append(f"checks: {', '.join(checks)}" if checks else "checks: none found; verify will say `not run`")
+    return said
+
+
+def _pick(agent: str | None) -> list[str]:
+    if agent:
+        if agent not in KNOWN and agent != "scripted":
+            known = ", ".join([*KNOWN, "scripted"])
+            raise WrongWords(f"issueflow knows no agent {agent} (it knows: {known})", "issueflow init --help")
+        return [agent]
+    return [name for name in KNOWN if shutil.which(name)][:2] or ["codex"]
+
+
+def _place(path: Path, text: str) -> None:
+    if not path.exists():
+        replace_file(path, text)
+        path.chmod(0o644)  # these are the person's files, to be committed and shared
+
+
+def _config_text(names: list[str], checks: list[str]) -> str:
+    """The example's configuration, comments and all, with this project's agents and checks."""
+    example = (shipped("example") / "config.yaml").read_text()
+    agents = "".join(_agent_text(name) for name in names)
+    author, reviewer = names[0], names[-1]
+    blocks = {
+        "agents": f"agents:\n{agents}",
+        "roles": f"roles:\n  analyst: {author}\n  reviewer: {reviewer}\n  developer: {author}\n",
+        "checks": "checks:\n" + "".join(f"  - run: {json.dumps(command)}\n" for command in checks)
+        if checks
+        else "checks: []\n",
+    }
+    out: list[str] = []
+    skipping = False
+    for line in example.splitlines(keepends=True):
+        key = line.split(":")[0]
+        if not line.startswith((" ", "#", "\n")):
+            skipping = key in blocks
+            if skipping:
+                out.append(blocks[key])
+        elif line.startswith(("#", "\n")):
+            skipping = False
+        if not skipping:
+            out.append(line)
+    return "".join(out)
+
+
+def _agent_text(name: str) -> str:
+    if name == "scripted":
+        return "  scripted:\n    type: scripted\n    script: .issueflow/scripted.yaml\n    timeout: 10m\n"
+    return f"  {name}:\n    type: command\n    argv: {json.dumps(KNOWN[name])}\n    timeout: 60m\n"
