@@ -97,6 +97,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value
 
 
+def private(path: str, flags: int) -> int:
+    """For `open(…, opener=private)`: a new file is readable by its owner only, whatever the umask says."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 def make_folder(path: Path) -> Path:
     """`path` as a folder that only its owner can read, with its parents; fine when it is there already."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(value: object) -> object:
-    """A duration as people write it (`90`, `45m`, `8h`) in whole seconds; anything else is left for pydantic to refuse."""
+    """A duration as people write it (`90`, `45m`, `8h`) in whole seconds; anything else is pydantic's to refuse."""
     if isinstance(value, str) and (match := re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", value)):
         return int(match[1]) * UNITS[match[2]]
     return value
@@ -75,7 +75,7 @@ class Reviewer(Noun):
 
 
 class Branch(Noun):
-    """A conditional way on: taken when each named stage's latest verdict is one of those listed; no `when` is always."""
+    """A conditional way on: taken when each named stage's latest verdict is among those listed; no `when`: always."""
 
     when: dict[Name, tuple[str, ...]] = {}
     to: str

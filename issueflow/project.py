@@ -1,4 +1,4 @@
-"""Finds the repository one stands in, reads its `.issueflow/`, and puts the hands together; `init` writes the folder."""
+"""Finds the repository one stands in, reads its `.issueflow/`, puts the hands together; `init` writes the folder."""
 
 import json
 import os

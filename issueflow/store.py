@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from issueflow.errors import Busy, Damaged
-from issueflow.files import make_folder, replace_file, sync_folder
+from issueflow.files import make_folder, private, replace_file, sync_folder
 from issueflow.models import ISSUE_ID, JOURNAL_FORMAT, JournalEntry
 
 LOCK_LIMIT = 5.0  # seconds a command waits for an Issue that another command is stepping
@@ -92,7 +92,7 @@ class Store:
     def lock(self) -> Iterator[None]:
         """The repository's lock, for adding and removing worktrees and branches; waited for as long as it takes."""
         self.ensure()
-        with (self.root / "lock").open("a") as handle:
+        with open(self.root / "lock", "a", opener=private) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
@@ -116,7 +116,7 @@ class IssueFolder:
     # ── journal ──
 
     def entries(self) -> list[JournalEntry]:
-        """The journal; an unfinished last line is not part of it. Damaged names the file and line that cannot be read."""
+        """The journal; an unfinished last line is not part of it. Damaged names file and line of what cannot be read."""
         lines = self.journal.read_bytes().split(b"\n")[:-1]
         found: list[JournalEntry] = []
         previous = ""
@@ -232,7 +232,7 @@ class IssueFolder:
     @contextmanager
     def lock(self, who: str, limit: float = LOCK_LIMIT) -> Iterator[None]:
         """The Issue's lock for one step; Busy, naming the holder, when it is not free within `limit` seconds."""
-        with (self.folder / "lock").open("a+") as handle:
+        with open(self.folder / "lock", "a+", opener=private) as handle:
             until = time.monotonic() + limit
             while True:
                 try:

@@ -1,6 +1,7 @@
 """Which worktrees may go: each is proven to hold nothing of its own, or kept with the reason and how to see it."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,6 +106,7 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
             hands.repository.delete(ref, run.started.base)
         crash_point("tidy.branch")
         if folder_of_run.is_dir():
+            shutil.rmtree(folder_of_run / "git", ignore_errors=True)
             replace_file(folder_of_run / "tidy.json", to_json({"tidied": run.started.name}))
 
 

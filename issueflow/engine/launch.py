@@ -91,8 +91,8 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
             reviewer=stage.reviewers[0].id if stage.reviewers else None,
             agent=agent,
             host="process",
-            base=position.base,
-            base_tree=position.base_tree,
+            base=position.start,
+            base_tree=position.start_tree,
             worktree=os.fspath(_free_path(hands, folder.name, run_name(number, name))),
             nonce=secrets.token_hex(8),
             identity=hands.repository.identity(),
@@ -276,8 +276,8 @@ def _input(hands: Hands, folder: IssueFolder, position: Position, started: Start
             return {"constraints.md": path.read_bytes()} if path.is_file() else {}
         case "diff":
             return {
-                "diff.stat": review.stat(hands.repository, position.created.base, started.base),
-                "diff.patch": review.patch(hands.repository, position.created.base, started.base),
+                "diff.stat": review.stat(hands.repository, position.base, started.base),
+                "diff.patch": review.patch(hands.repository, position.base, started.base),
             }
         case "checklist":
             lines = "".join(f"- {item.id}: {item.text} (from {item.source})\n" for item in position.checklist)
@@ -346,7 +346,7 @@ def _target(position: Position, started: Started, stage: Stage) -> dict[str, Any
     what: dict[str, Any] = {"reviewed": reviewed(position, started)}
     if started.target:
         return what | started.target.model_dump() | {"kind": "artifact"}
-    return what | {"kind": "diff", "base": position.created.base, "head": started.base}
+    return what | {"kind": "diff", "base": position.base, "head": started.base}
 
 
 def _due_findings(position: Position, started: Started) -> list[Finding]:
@@ -381,7 +381,7 @@ def _prompt(
         "has_plan": any(name in files for name in _plans(position)),
         "target": stage.target,
         "reviewed": reviewed(position, started),
-        "diff_base": position.created.base,
+        "diff_base": position.base,
         "diff_head": started.base,
         "inputs": shown,
         "feedback": [*position.feedback, *_said(position, started)],

@@ -67,6 +67,7 @@ class Looked:
 def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[str]) -> Lens:
     """Make the lens for a worktree that no agent has touched yet: settings, excludes, attributes and index of now."""
     settings = repository.settings(_at(place))
+    make_folder(folder)
     make_folder(folder / "objects")
     make_folder(folder / "refs")
     make_folder(folder / "info")
@@ -240,7 +241,9 @@ def overlay(lens: Lens, base: str, tip: str, before: str, after: str) -> str:
     changes |= {path: None for path in theirs.keys() | touched if path.split(b"/")[0] == RUN_FOLDER.encode()}
     lens.git("read-tree", tip, index="index.result")
     _enter(lens, changes.items(), "index.result", len(tip))
-    return lens.git("write-tree", index="index.result").decode().strip()
+    tree = lens.git("write-tree", index="index.result").decode().strip()
+    (lens.folder / "index.result").unlink()
+    return tree
 
 
 def _off_disk(lens: Lens, committed: set[bytes], now: dict[bytes, bytes], theirs: dict[bytes, bytes]) -> set[bytes]:

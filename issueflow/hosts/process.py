@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from issueflow.files import read_json
+from issueflow.files import private, read_json
 from issueflow.hosts import processes, runner
 from issueflow.models import Life, Sight
 
@@ -20,7 +20,7 @@ READY_LIMIT = 10.0  # seconds a runner may take to come up; it only has to start
 @contextmanager
 def idle(folder: Path) -> Iterator[bool]:
     """Hold the run's lock while preparing it; False when a runner holds it, which then must not be disturbed."""
-    with (folder / "alive.lock").open("a") as lock:
+    with open(folder / "alive.lock", "a", opener=private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -35,7 +35,7 @@ def submit(folder: Path) -> None:
     Safe to repeat: of any number of runners one starts the agent, and only while the launch file is there.
     """
     ours, theirs = os.pipe()
-    with (folder / "runner.log").open("ab") as log:
+    with open(folder / "runner.log", "ab", opener=private) as log:
         process = subprocess.Popen(
             [sys.executable, "-I", os.fspath(Path(runner.__file__).resolve()), os.fspath(folder)],
             cwd=folder,

@@ -21,7 +21,7 @@ from typing import IO, Any
 if __name__ == "__main__":  # isolated mode has no path to a checkout; last, so that it shadows nothing
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from issueflow.files import claim_file, crash_point, read_json, to_json
+from issueflow.files import claim_file, crash_point, private, read_json, to_json
 from issueflow.hosts import processes
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans among our descendants become our children, so that none is missed
@@ -35,7 +35,7 @@ STOP = threading.Event()  # set by SIGTERM: somebody asked the runner to end its
 
 def main(folder: Path) -> int:
     """Mind the run in `folder`; 0 when it was minded, also when another runner had been there before."""
-    with (folder / "alive.lock").open("a") as lock:
+    with open(folder / "alive.lock", "a", opener=private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _tell_parent()
         crash_point("runner.locked")
@@ -88,7 +88,7 @@ def _mind(folder: Path, launch: dict[str, Any]) -> None:
 
 def _set_up(folder: Path, launch: dict[str, Any]) -> dict[str, Any] | None:
     """Run the set-up commands in the worktree; None when all went well, else how it failed."""
-    with (folder / "setup.log").open("ab") as log:
+    with open(folder / "setup.log", "ab", opener=private) as log:
         for command in launch["setup"]:
             code = _call(["/bin/sh", "-c", command["run"]], launch, log, command["timeout"])
             if STOP.is_set():
@@ -219,7 +219,7 @@ def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
     assert source is not None
 
     def work() -> None:
-        with path.open("ab", buffering=0) as log:
+        with open(path, "ab", buffering=0, opener=private) as log:
             while chunk := source.read1(CHUNK):  # type: ignore[attr-defined]
                 with contextlib.suppress(OSError):
                     log.write(chunk)

@@ -80,8 +80,8 @@ class Position:
     attempt: int
     play: int
     continuation: bool
-    base: str
-    base_tree: str
+    start: str
+    start_tree: str
     head: str
     tree: str
     hold: Hold | None
@@ -108,6 +108,11 @@ class Position:
     def issue(self) -> str:
         """The Issue's id."""
         return self.created.issue
+
+    @property
+    def base(self) -> str:
+        """The commit the Issue began at; `start` is where its next run begins."""
+        return self.created.base
 
     @property
     def workflow(self) -> Workflow:
@@ -494,7 +499,7 @@ class _Walk:
             self.ask("budget", reason, self.stage)
         loops = loops_of(self.workflow, self.stage)
         writes = self.workflow.stages[self.stage].writes
-        base, base_tree = (self.visit.base if writes else None) or (self.head, self.tree)
+        start, start_tree = (self.visit.base if writes else None) or (self.head, self.tree)
         return Position(
             created=self.created,
             status=self.status,
@@ -504,8 +509,8 @@ class _Walk:
             attempt=self.visit.attempts if self.visit.continuation or self.open_run else self.visit.attempts + 1,
             play=1 + sum(run.started.stage == self.stage for run in self.runs.values()),
             continuation=self.visit.continuation,
-            base=base,
-            base_tree=base_tree,
+            start=start,
+            start_tree=start_tree,
             head=self.head,
             tree=self.tree,
             hold=self.hold,

@@ -1,0 +1,224 @@
+"""The test bench: a sealed home, real repositories, the scripted agent in the place of mocks."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from issueflow.engine import walk
+from issueflow.engine.hands import Hands
+from issueflow.engine.issues import load
+from issueflow.machine import Position
+from issueflow.project import Project
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / ".issueflow-example"
+
+
+@pytest.fixture(autouse=True)
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home of its own, no system configuration of git, fixed language: nothing of this machine's person comes in."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in [name for name in os.environ if name.startswith(("GIT_", "ISSUEFLOW_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("COLUMNS", "100")
+    (home / ".gitconfig").write_text("[user]\n\tname = Pat\n\temail = pat@localhost\n[init]\n\tdefaultBranch = main\n")
+    monkeypatch.chdir(tmp_path)
+    yield home
+
+
+class Repo:
+    """A real repository with `.issueflow/`, and the handful of things tests do with one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ── files and git ──
+
+    def git(self, *words: str, cwd: Path | None = None, check: bool = True, **more: Any) -> str:
+        """Run plain git, as a person would; its output as text."""
+        done = subprocess.run(["git", *words], cwd=cwd or self.path, capture_output=True, check=False, **more)
+        assert done.returncode == 0 or not check, done.stderr.decode(errors="replace")
+        return os.fsdecode(done.stdout).removesuffix("\n")
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def commit(self, message: str = "change") -> str:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    # ── issueflow ──
+
+    def setup(self, script: dict[str, Any] | None = None, checks: list[str] | None = None, **config: Any) -> None:
+        """Write `.issueflow/` from the example with this script and these checks, and commit it."""
+        self.script(script if script is not None else walk_through())
+        (self.path / ".issueflow" / "workflows").mkdir(parents=True, exist_ok=True)
+        for workflow in (EXAMPLE / "workflows").glob("*.yaml"):
+            self.write(f".issueflow/workflows/{workflow.name}", workflow.read_text())
+        self.write(".issueflow/context/constraints.md", (EXAMPLE / "context" / "constraints.md").read_text())
+        self.write(".issueflow/.gitignore", "/issues\n")
+        agents = {"scripted": {"type": "scripted", "script": ".issueflow/scripted.yaml", "timeout": "60s"}}
+        whole = {
+            "version": 1,
+            "agents": agents,
+            "roles": dict.fromkeys(("analyst", "reviewer", "developer"), "scripted"),
+            "checks": ["true"] if checks is None else checks,
+            **config,
+        }
+        self.write(".issueflow/config.yaml", json.dumps(whole))
+        self.commit("Use issueflow")
+
+    def script(self, script: dict[str, Any]) -> None:
+        self.write(".issueflow/scripted.yaml", json.dumps(script))
+
+    @property
+    def hands(self) -> Hands:
+        return Project(self.path).hands()
+
+    def new(self, text: str = "# Do it\n\nPlease.\n", *options: str) -> str:
+        """Begin an Issue through the command line; its id."""
+        requirement = self.path.parent / "r3.md"
+        requirement.write_text(text)
+        done = self.cli("new", str(requirement), *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def cli(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+        """Run the real command in a process of its own."""
+        env = {**os.environ, **more.pop("env", {})}
+        return subprocess.run(
+            [sys.executable, "-m", "issueflow", *words],
+            cwd=more.pop("cwd", self.path),
+            env=env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=120,
+            check=False,
+            **more,
+        )
+
+    def advance(self, issue: str = "ISSUE-1", **goal: Any) -> Position:
+        """Walk an Issue on in this process."""
+        return walk.advance(self.hands, issue, Silent(), walk.Goal(**goal))
+
+    def position(self, issue: str = "ISSUE-1") -> Position:
+        return load(self.hands.store.issue(issue))
+
+    def run_folder(self, name: str, issue: str = "ISSUE-1") -> Path:
+        return self.hands.store.issue(issue).run(name)
+
+    def worktree(self, name: str, issue: str = "ISSUE-1") -> Path:
+        return self.path.with_name(self.path.name + ".issueflow") / issue / name
+
+    def files(self, commit: str) -> dict[str, str]:
+        """Path to mode and content id of everything in a commit."""
+        listing = self.git("ls-tree", "-r", "-z", commit)
+        rows = [row.split("\t", 1) for row in listing.split("\0") if row]
+        return {name: head for head, name in rows}
+
+
+class Silent:
+    """A watcher that tells nobody."""
+
+    def began(self, position: Position) -> None: ...
+
+    def followed(self, position: Position, why: str, seconds: float, run: Path) -> None: ...
+
+    def moved(self, before: Position, after: Position, step: Any) -> None: ...
+
+
+@pytest.fixture
+def make_repo(tmp_path: Path) -> Callable[..., Repo]:
+    """Makes a repository with one commit; `name` may be anything a folder can be called."""
+
+    def make(name: str = "shop", **options: Any) -> Repo:
+        repo = Repo(tmp_path / name)
+        repo.path.mkdir(parents=True)
+        repo.git("init", "-q", *options.get("init", ()))
+        repo.write("app.py", "print('one')\n")
+        repo.commit("first")
+        return repo
+
+    return make
+
+
+@pytest.fixture
+def repo(make_repo: Callable[..., Repo]) -> Repo:
+    """A repository that is set up with a script that goes straight through `default` and `quick`."""
+    made = make_repo()
+    made.setup()
+    return made
+
+
+# ── scripts ──
+
+
+def done(**more: Any) -> dict[str, Any]:
+    """An act that submits `done`."""
+    return {"result": {"verdict": "done", **more}}
+
+
+def approve(**more: Any) -> dict[str, Any]:
+    """An act that submits `approve`."""
+    return {"result": {"verdict": "approve", **more}}
+
+
+def finding(severity: str = "major", claim: str = "it is wrong") -> dict[str, str]:
+    return {"severity": severity, "where": "app.py:1", "claim": claim, "evidence": "one can see it", "fix": "mend it"}
+
+
+def reject(*findings: dict[str, str], **more: Any) -> dict[str, Any]:
+    """An act that submits `request_changes`."""
+    return {"result": {"verdict": "request_changes", "findings": list(findings) or [finding()], **more}}
+
+
+def plan(text: str = "# Plan\n") -> list[dict[str, Any]]:
+    """Acts of an analysis that hands in a plan with a checklist of one item."""
+    return [
+        {"write": ".issueflow-run/plan.md", "text": text},
+        done(
+            artifacts=[{"name": "plan.md", "path": ".issueflow-run/plan.md"}],
+            checklist=[{"id": "C1", "text": "it works", "source": "requirement"}],
+        ),
+    ]
+
+
+def develop(*acts: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    """Acts of a developer in `default`: `acts`, then a report and `done`."""
+    report = [{"name": "report.md", "text": "what was done"}]
+    return [*acts, done(**{"artifacts": report, **more})]
+
+
+def walk_through() -> dict[str, Any]:
+    """A script that goes straight through `default`."""
+    return {
+        "analysis": [plan()],
+        "plan-review": [[approve()]],
+        "develop": [develop({"write": "app.py", "text": "print('two')\n"})],
+        "code-review": [[approve()]],
+    }
+
+
+def quick(*plays: list[dict[str, Any]]) -> dict[str, Any]:
+    """A script for `quick`: each play is the acts of one develop run, its result included."""
+    return {"develop": list(plays)}
+
+
+def dedent(text: str) -> str:
+    return textwrap.dedent(text).lstrip("\n")
