@@ -15,19 +15,19 @@ CRASH_AT = os.environ.get("ISSUEFLOW_CRASH", "")
 
 
 def crash_point(name: str) -> None:
-    """Die here by SIGKILL when the test suite asked for it with ISSUEFLOW_CRASH=NAME; otherwise do nothing.
+    """Die here by SIGKILL when the test suite asked for it with ISSUEFLOW_CRASH=NAME#K@FILE; otherwise do nothing.
 
-    The names are the numbered acts of a run (docs/design.md); `NAME@FILE` dies only once: FILE is made first.
+    The names are the acts of a run (docs/design.md). Each passing of the point, in whatever process, adds a byte to
+    FILE; the K-th one dies, so that it happens once.
     """
-    wanted, _, once = CRASH_AT.partition("@")
-    if wanted != name:
+    if not CRASH_AT.startswith(f"{name}#"):
         return
-    if once:
-        try:
-            Path(once).touch(exist_ok=False)
-        except FileExistsError:
-            return
-    os.kill(os.getpid(), 9)
+    count, _, file = CRASH_AT.removeprefix(f"{name}#").partition("@")
+    with open(file, "ab") as passed:
+        passed.write(b".")
+        passed.flush()
+        if passed.tell() == int(count):
+            os.kill(os.getpid(), 9)
 
 
 def sync_folder(folder: Path) -> None:

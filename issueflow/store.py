@@ -116,7 +116,7 @@ class IssueFolder:
     # ── journal ──
 
     def entries(self) -> list[JournalEntry]:
-        """The journal; an unfinished last line is not part of it. Damaged names file and line of what cannot be read."""
+        """The journal without an unfinished last line; Damaged names file and line of what cannot be read."""
         lines = self.journal.read_bytes().split(b"\n")[:-1]
         found: list[JournalEntry] = []
         previous = ""
