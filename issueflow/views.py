@@ -1,11 +1,12 @@
 """Values turned into what a person reads; text from agents and people is shown as it is, never as markup or escapes."""
 
 import re
-import shutil
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Control characters but newline and tab, DEL, C1, direction marks, zero-width and other invisible format characters,
 # line separators and lone surrogates: shown as escapes, since a terminal would obey them or hide them.
@@ -30,42 +31,80 @@ def line(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
-def width(text: str) -> int:
-    """How many columns a terminal gives `text`."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 0 if unicodedata.combining(c) else 1 for c in text)
+def is_terminal(out: IO[str]) -> bool:
+    """Does a person look at `out`, so that tables may be drawn and long lines folded?"""
+    return out.isatty()
 
 
-def clip(text: str, room: int) -> str:
-    """`text` within `room` columns, its end replaced by an ellipsis where it does not fit."""
-    if width(text) <= room:
-        return text
-    kept, used = "", 0
-    for character in text:
-        used += width(character)
-        if used >= room:
-            break
-        kept += character
-    return kept + "…"
+def console(out: IO[str]) -> "Console":
+    """A drawing board that takes text as text: no markup, no guessing of what could be highlighted."""
+    from rich.console import Console
+
+    return Console(file=out, markup=False, highlight=False, emoji=False)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], out: IO[str], flexible: int) -> str:
-    """A table of plain columns; on a terminal the column `flexible` gives way so that no line wraps, else none does."""
+def tell(text: str, out: IO[str], style: str = "") -> None:
+    """Print text, cleaned; on a terminal with its style, folded under its own indentation where it is too long."""
+    text = clean(text)
+    if not is_terminal(out):
+        print(text, file=out, flush=True)
+        return
+    from rich.text import Text
+
+    board = console(out)
+    for row in text.split("\n"):
+        body = row.lstrip(" ")
+        indent = len(row) - len(body)
+        folded = Text(body, style=style).wrap(board, max(20, board.width - indent - 2))
+        for number, piece in enumerate(folded or [Text("")]):
+            board.print(Text(" " * (indent + (2 if number else 0))) + piece, soft_wrap=True)
+
+
+def say(text: str, style: str = "") -> None:
+    """A line of the conversation: standard error."""
+    tell(text, sys.stderr, style)
+
+
+def answer(text: str, style: str = "") -> None:
+    """A line of the answer: standard output."""
+    tell(text, sys.stdout, style)
+
+
+def diff(text: str) -> None:
+    """Print a diff for a person at a terminal: as git colours it, cleaned, never folded."""
+    from rich.text import Text
+
+    board = console(sys.stdout)
+    for row in clean(text).split("\n"):
+        style = next((style for start, style in DIFF.items() if row.startswith(start)), "")
+        board.print(Text(row, style=style), soft_wrap=True)
+
+
+DIFF = {"diff ": "bold", "index ": "bold", "--- ": "bold", "+++ ": "bold", "@@": "cyan", "+": "green", "-": "red"}
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], out: IO[str], flexible: int, styles: Sequence[str]
+) -> None:
+    """Print a table; on a terminal the column `flexible` gives way so that no line wraps, elsewhere nothing is cut.
+
+    `styles` colours the rows, one by one, on a terminal that has colours.
+    """
     body = [[line(cell) for cell in row] for row in rows]
-    widths = [max(width(row[i]) for row in [list(head), *body]) for i in range(len(head))]
-    if out.isatty():
-        room = shutil.get_terminal_size().columns - sum(widths) + widths[flexible] - 2 * (len(head) - 1)
-        widths[flexible] = max(8, min(widths[flexible], room))
-    text = []
-    for row in [list(head), *body]:
-        cells = [
-            clip(cell, w) if i == flexible and out.isatty() else cell
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        text.append("  ".join(cell + " " * (w - width(cell)) for cell, w in zip(cells, widths, strict=True)).rstrip())
-    if out.isatty() and text:
-        last = shutil.get_terminal_size().columns
-        text = [clip(row, last) for row in text]
-    return "\n".join(text)
+    if not is_terminal(out):
+        widths = [max(len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
+        for row in [list(head), *body]:
+            print("  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip(), file=out)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for i, name in enumerate(head):
+        drawn.add_column(name, no_wrap=True, overflow="ellipsis", min_width=8 if i == flexible else None)
+    for row, style in zip(body, styles, strict=True):
+        drawn.add_row(*(Text(cell) for cell in row[:-1]), Text(row[-1], style=style))
+    console(out).print(drawn)
 
 
 def span(seconds: float) -> str:
@@ -98,14 +137,25 @@ def now_word(state: dict[str, Any], live: str | None) -> str:
             return str(status)
 
 
-def overview(states: list[tuple[dict[str, Any], str | None]], out: IO[str]) -> str:
-    """The table of all Issues."""
+STYLES = {
+    "waiting": "yellow",
+    "held": "red",
+    "failed": "red",
+    "delivered": "green",
+    "running": "cyan",
+    "cancelled": "dim",
+}
+
+
+def overview(states: list[tuple[dict[str, Any], str | None]], out: IO[str]) -> None:
+    """Print the table of all Issues."""
     rows = [(s["issue"], s["title"], s["stage"], rounds(s), now_word(s, live)) for s, live in states]
-    return table(("ISSUE", "TITLE", "STAGE", "ROUND", "NOW"), rows, out, flexible=1)
+    styles = [STYLES.get(s["status"], "") for s, _ in states]
+    table(("ISSUE", "TITLE", "STAGE", "ROUND", "NOW"), rows, out, flexible=1, styles=styles)
 
 
-def detail(state: dict[str, Any], live: str | None, extra: list[tuple[str, str]], out: IO[str]) -> str:
-    """One Issue in full: what it is, where it stands, its runs, what is open."""
+def detail(state: dict[str, Any], live: str | None, extra: list[tuple[str, str]], out: IO[str]) -> None:
+    """Print one Issue in full: what it is, where it stands, its runs, what is open."""
     base = state["base"][:12] + (f" ({state['base_name'].removeprefix('refs/heads/')})" if state["base_name"] else "")
     facts = [
         ("title", state["title"]),
@@ -116,32 +166,35 @@ def detail(state: dict[str, Any], live: str | None, extra: list[tuple[str, str]]
         ("head", state["head"][:12] + (" (= base)" if state["head"] == state["base"] else "")),
         *extra,
     ]
-    parts = [f"{state['issue']}", *(f"  {name:<9} {line(value)}" for name, value in facts)]
+    tell(state["issue"], out, "bold")
+    for name, value in facts:
+        tell(f"  {name:<9} {line(value)}", out, STYLES.get(state["status"], "") if name == "now" else "")
     if state["runs"]:
         rows = [_run_row(run) for run in state["runs"]]
-        parts += ["", table(("RUN", "ROUND", "AGENT", "RESULT", "TOOK", "COMMIT"), rows, out, flexible=3)]
+        tell("", out)
+        head = ("RUN", "ROUND", "AGENT", "TOOK", "COMMIT", "RESULT")
+        table(head, rows, out, flexible=5, styles=[RESULTS.get(row[-1], "red") for row in rows])
     if state["open_findings"]:
-        parts += ["", findings(state["open_findings"])]
-    return "\n".join(parts)
+        tell("\n" + findings(state["open_findings"]), out)
+
+
+RESULTS = {
+    "done": "green",
+    "approve": "green",
+    "pass": "green",
+    "request_changes": "yellow",
+    "open": "cyan",
+    "none": "dim",
+}
 
 
 def _run_row(run: dict[str, Any]) -> tuple[str, ...]:
     result = run["verdict"] if run["class"] == "accepted" else run["class"]
     attempt = f"{run['round']}" + (f" (attempt {run['attempt']})" if run["attempt"] > 1 else "")
     took = span(run["seconds"]) if run["seconds"] is not None else "–"
-    return (run["run"], attempt, run["agent"] or "–", str(result), took, (run["tip"] or run["base"])[:12])
+    return (run["run"], attempt, run["agent"] or "–", took, (run["tip"] or run["base"])[:12], str(result))
 
 
 def findings(items: Iterable[dict[str, Any]]) -> str:
     """Open findings, one a line."""
     return "\n".join(f"{f['id']:<4} {f['severity']:<8} {line(f['where'])}: {line(f['claim'])}" for f in items)
-
-
-def say(text: str) -> None:
-    """A line of the conversation: standard error, cleaned."""
-    print(clean(text), file=sys.stderr, flush=True)
-
-
-def answer(text: str) -> None:
-    """A line of the answer: standard output, cleaned."""
-    print(clean(text), flush=True)

@@ -21,6 +21,17 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / ".issueflow-example"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="K/M", help="run only every M-th of the collected tests, beginning with the K-th")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A rotating sample of a large matrix: the part is chosen by the caller, so that a failure can be run again."""
+    if part := config.getoption("--part"):
+        number, of = (int(word) for word in part.split("/"))
+        items[:] = items[number::of]
+
+
 @pytest.fixture(autouse=True)
 def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home of its own, no system configuration of git, fixed language: nothing of this machine's person comes in."""

@@ -10,7 +10,8 @@ import typer
 
 from issueflow.cli.common import IssueArgument, issue_id, project, say_next
 from issueflow.errors import IssueflowError, WrongWords
-from issueflow.views import answer, clean, line, say, span
+from issueflow.views import answer, clean, is_terminal, line, say, span
+from issueflow.views import diff as show_diff
 
 if TYPE_CHECKING:
     from issueflow.machine import Position, Run
@@ -45,7 +46,7 @@ def status(
         say("next: issueflow new REQUIREMENT.md" if _is_set_up(here) else "next: issueflow init")
         return 0
     if positions:
-        answer(overview([(state(position), _live(here, position)) for position in positions], sys.stdout))
+        overview([(state(position), _live(here, position)) for position in positions], sys.stdout)
     for error in broken:
         say(f"error: {line(str(error))}")
     for position in positions:
@@ -112,7 +113,7 @@ def _status_of(here: "Project", name: str, as_json: bool) -> int:
     if as_json:
         _print_json({"version": 1, "issues": [state(position)]})
         return 0
-    answer(detail(state(position), _live(here, position), _extra(here, folder, position), sys.stdout))
+    detail(state(position), _live(here, position), _extra(here, folder, position), sys.stdout)
     say_next(position)
     return 0
 
@@ -322,7 +323,7 @@ def _verdict_of(position: "Position", stage: str) -> str:
 
 def _print_text(data: bytes) -> None:
     """As it is into a pipe or a file; cleaned on a terminal, which would obey what it is sent."""
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         answer(data.decode(errors="replace").rstrip("\n"))
         return
     sys.stdout.flush()
@@ -353,8 +354,8 @@ def diff(
     data = show_it(hands.repository, base, head)
     if not data.strip():
         say("no change")
-    elif sys.stdout.isatty():
-        answer(data.decode(errors="replace").rstrip("\n"))
+    elif is_terminal(sys.stdout):
+        show_diff(data.decode(errors="replace").rstrip("\n"))
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

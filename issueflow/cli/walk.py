@@ -1,6 +1,7 @@
 """Verbs that move an Issue: advance, resume, cancel; and how they tell what happens meanwhile."""
 
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from issueflow.cli.common import IssueArgument, exit_code, issue_id, plain, project, say_next
-from issueflow.views import answer, clean, clip, line, say, span
+from issueflow.views import answer, line, say, span
 
 if TYPE_CHECKING:
     from issueflow.engine.hands import Hands
     from issueflow.machine import Position, Step
+
+
+MOST_LINE = 400  # characters of one line of an agent's output that are shown while it works
 
 
 class Teller:
@@ -33,7 +37,7 @@ class Teller:
         more = f", attempt {run.attempt}" if run.attempt > 1 else ""
         what = "asking for the result only" if run.continuation else run.agent or "checks"
         self.wipe()
-        say(f"▸ {position.issue} {run.stage} · round {run.round}{of}{more} · {what}")
+        say(f"▸ {position.issue} {run.stage} · round {run.round}{of}{more} · {what}", "bold")
         self.heard = time.monotonic()
 
     def followed(self, position: "Position", why: str, seconds: float, run: Path) -> None:
@@ -60,14 +64,14 @@ class Teller:
         """Verdict, summary and whatever else a person should know of the run that has ended."""
         run = position.runs[-1]
         if run.dropped:
-            say(f"  ✗ died: {line(run.dropped.reason)}; its work is kept at {run.tip[:12]}")
+            say(f"  ✗ died: {line(run.dropped.reason)}; its work is kept at {run.tip[:12]}", "red")
             return
         ended = run.ended
         assert ended is not None
         outcome = ended.outcome
         good = outcome.verdict in ("done", "approve", "pass", "none")
         said = line(outcome.summary or "; ".join(outcome.errors))
-        say(f"  {'✓' if good else '✗'} {outcome.verdict or outcome.cls}: {said}")
+        say(f"  {'✓' if good else '✗'} {outcome.verdict or outcome.cls}: {said}", "green" if good else "yellow")
         for finding in outcome.findings:
             say(f"    {finding.id} {finding.severity}: {line(finding.claim)}")
         for response in outcome.responses:
@@ -94,7 +98,7 @@ class Teller:
             for text in lines:
                 self.wipe()
                 self.heard = time.monotonic()
-                say(f"  │ {clip(clean(text.rstrip()), 400)}")
+                say(f"  │ {text.rstrip()[:MOST_LINE]}", "dim")
 
     def gained(self, path: Path) -> list[str]:
         """The whole lines that were written to a log since it was looked at last, by seeking."""
@@ -113,9 +117,9 @@ class Teller:
 
     def draw(self, text: str) -> None:
         """The line at the bottom of the terminal."""
-        import shutil
+        from rich.cells import set_cell_size
 
-        text = clip(text, shutil.get_terminal_size().columns - 1)
+        text = set_cell_size(text, shutil.get_terminal_size().columns - 1)
         if text != self.shown:
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
             self.shown = text

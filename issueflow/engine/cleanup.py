@@ -1,6 +1,7 @@
 """Which worktrees may go: each is proven to hold nothing of its own, or kept with the reason and how to see it."""
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -115,9 +116,9 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
 
 def prove(hands: Hands, folder: IssueFolder, position: Position, run: Run, place: Place) -> Iterator[Reason]:
     """Every reason why the worktree must stay; none means that all it holds is kept elsewhere."""
-    show = f"git -C {place.path} status --ignored"
+    show = f"git -C {shlex.quote(str(place.path))} status --ignored"
     if not worktrees.is_ours(place):
-        yield Reason("its .git file is no longer the one issueflow made", f"ls -la {place.path}")
+        yield Reason("its .git file is no longer the one issueflow made", f"ls -la {shlex.quote(str(place.path))}")
         return
     if pids := processes.inside(place.path):
         yield Reason(f"a process works in it (pid {', '.join(str(pid) for pid in pids[:MANY])})", f"ps -fp {pids[0]}")
@@ -125,7 +126,7 @@ def prove(hands: Hands, folder: IssueFolder, position: Position, run: Run, place
     if pids := processes.marked(mark):
         yield Reason(f"a process of its run is alive (pid {pids[0]})", f"ps -fp {pids[0]}")
     if operation := worktrees.unfinished(place):
-        yield Reason(f"an unfinished {operation}", f"git -C {place.path} status")
+        yield Reason(f"an unfinished {operation}", f"git -C {shlex.quote(str(place.path))} status")
     yield from _unsaved_files(hands, folder, position, run, place, show)
     yield from _unsaved_commits(hands, position, run, place)
 

@@ -8,7 +8,6 @@ from issueflow.git.refs import Repository
 PLAIN = (
     "-r",
     "-M",
-    "--full-index",
     "--no-color",
     "--no-ext-diff",
     "--no-textconv",

@@ -1,6 +1,7 @@
 """Worktrees of runs: made, recognised as ours, disposed of; never by force and never by a path nobody recorded."""
 
 import os
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -35,7 +36,9 @@ def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
         raise GitFailed(words[:2], code, err.decode(errors="replace"))
     head = (place.admin / "HEAD").read_text().strip()
     if head != f"ref: refs/heads/{branch}":
-        raise IssueflowError(f"the worktree {path} is at {head!r} instead of {branch}", f"git -C {path} status")
+        raise IssueflowError(
+            f"the worktree {path} is at {head!r} instead of {branch}", f"git -C {shlex.quote(str(path))} status"
+        )
     return place
 
 
@@ -103,7 +106,7 @@ def dispose(repository: Repository, path: Path, trash: Path) -> None:
     For a prepared or half-made worktree only. A folder that is not ours is left, and IssueflowError says so.
     """
     if not is_free_for_us(repository, path):
-        raise IssueflowError(f"{path} exists and is not a worktree of this run", f"ls -la {path}")
+        raise IssueflowError(f"{path} exists and is not a worktree of this run", f"ls -la {shlex.quote(str(path))}")
     for number, doomed in enumerate([path, *entries(repository, path)]):
         if os.path.lexists(doomed):
             _throw_away(doomed, trash / f"{os.getpid()}-{number}-{doomed.name}")
@@ -116,7 +119,9 @@ def remove(repository: Repository, place: Place, trash: Path) -> None:
     missing path, where `prune` would forget a person's absent worktrees as well.
     """
     if not is_ours(place):
-        raise IssueflowError(f"{place.path} is no longer the worktree issueflow made", f"ls -la {place.path}")
+        raise IssueflowError(
+            f"{place.path} is no longer the worktree issueflow made", f"ls -la {shlex.quote(str(place.path))}"
+        )
     aside = trash / f"{os.getpid()}-{place.path.name}"
     _rename(place.path, aside)
     run(repository.folder, "worktree", "unlock", os.fspath(place.path))
