@@ -157,8 +157,9 @@ def _unsaved_files(
     names = sorted(path.decode(errors="backslashreplace") for path in changed)
     if names:
         yield Reason(f"{_count(names, 'file')} changed and not committed: {_list(names)}", show)
-    if looked.left_out:
-        listed = [f"{path} ({reason})" for path, reason in looked.left_out]
+    left_out = dict(looked.left_out) | dict.fromkeys(snapshot.special_files(place.path), "not a file")
+    if left_out:
+        listed = [f"{path} ({reason})" for path, reason in left_out.items()]
         yield Reason(f"not in any commit: {_list(listed)}", show)
     if ignored:
         listed = [path.decode(errors="backslashreplace") for path in ignored]

@@ -159,6 +159,18 @@ def look_afresh(lens: Lens, commit: str) -> Looked:
     return looked
 
 
+def special_files(worktree: Path) -> list[str]:
+    """Pipes, sockets and devices in the worktree: git lists none of them."""
+    found = []
+    for folder, folders, files in os.walk(worktree):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in files:
+            mode = os.lstat(os.path.join(folder, name)).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                found.append(os.path.relpath(os.path.join(folder, name), worktree))
+    return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in found)
+
+
 def ignored(lens: Lens, caches: Iterable[str]) -> list[bytes]:
     """Files that git ignores in the worktree, without the exchange folder and without rebuildable caches."""
     listing = _paths(lens.git("ls-files", "-z", "-o", "-i", "--exclude-standard"))
