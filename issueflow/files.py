@@ -5,7 +5,6 @@ The runner imports this too, so nothing here may need an installed package.
 
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +41,7 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def _whole_file(path: Path, data: bytes) -> Iterator[Path]:
     """A synced temporary file beside `path` that holds `data`; gone afterwards whatever happened."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -461,6 +461,10 @@ class Started(Entry):
         """`06-develop`: the run's folder, the last part of its branch and of its worktree."""
         return run_name(self.run, self.stage)
 
+    def mark(self, issue: str) -> str:
+        """What the run's processes carry in their environment, so that they are known again."""
+        return f"{issue}/{self.name}/{self.nonce}"
+
 
 class Ended(Entry):
     """The commit point of a run: what came of it."""

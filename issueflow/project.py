@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,63 +13,13 @@ from pydantic import BaseModel, ValidationError
 from issueflow.engine.hands import Hands
 from issueflow.errors import IssueflowError, WrongWords
 from issueflow.files import replace_file, shipped
+from issueflow.git.layout import locate
 from issueflow.git.refs import Repository
 from issueflow.models import Config, Workflow
-from issueflow.store import Store
+from issueflow.store.issue import Store
 
 FOLDER = ".issueflow"
 Model = TypeVar("Model", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one stands: the git directory all worktrees share, and the worktree (None in a bare repository)."""
-
-    common: Path
-    worktree: Path | None
-
-
-def locate(start: Path) -> Place:
-    """The repository around `start`, by git's own layout and without running git: `status` is typed too often for that.
-
-    IssueflowError when there is none, or when it is gone.
-    """
-    here = Path(os.path.realpath(start))
-    if not here.is_dir():
-        raise IssueflowError(f"the folder {start} does not exist")
-    for folder in (here, *here.parents):
-        dot = folder / ".git"
-        if dot.is_dir() and (dot / "HEAD").exists():
-            return Place(dot, folder)
-        if dot.is_file():
-            return Place(_common(_linked(dot)), folder)
-        if (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir():
-            return _in_git_directory(folder)
-    raise IssueflowError(f"{start} is in no git repository", "git init")
-
-
-def _linked(dot: Path) -> Path:
-    link = dot.read_text(errors="replace").removeprefix("gitdir:").strip()
-    target = Path(os.path.normpath(dot.parent / link))
-    if not target.is_dir():
-        raise IssueflowError(
-            f"{dot} points at {target}, which does not exist: the main repository is missing or was moved"
-        )
-    return target
-
-
-def _common(git_directory: Path) -> Path:
-    try:
-        link = (git_directory / "commondir").read_text().strip()
-    except FileNotFoundError:
-        return git_directory
-    return Path(os.path.realpath(git_directory / link))
-
-
-def _in_git_directory(folder: Path) -> Place:
-    """Inside `.git` or a bare repository there is no worktree to stand in, but the Issues are the same."""
-    common = _common(folder)
-    return Place(common, common.parent if common.name == ".git" else None)
 
 
 class Project:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import Repo, done, quick
 
-from issueflow.engine import decisions, launch
+from issueflow.engine import decisions
 from issueflow.hosts import processes
 from issueflow.models import Life
 
@@ -30,9 +30,7 @@ def slow(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     repo.new("# Go\n", "--workflow", "quick")
     yield repo
     (tmp_path / "go").touch()
-    for pid in (
-        processes.marked(launch.mark("ISSUE-1", repo.position().runs[-1].started)) if repo.position().runs else []
-    ):
+    for pid in processes.marked(repo.position().runs[-1].started.mark("ISSUE-1")) if repo.position().runs else []:
         os.kill(pid, signal.SIGKILL)
 
 
@@ -78,7 +76,7 @@ def starts(tmp_path: Path) -> list[str]:
 
 
 def mark(repo: Repo) -> str:
-    return launch.mark("ISSUE-1", repo.position().runs[-1].started)
+    return repo.position().runs[-1].started.mark("ISSUE-1")
 
 
 def runner_pid(repo: Repo, run: str = "01-develop") -> int:

@@ -2,9 +2,6 @@
 
 import os
 import sys
-import tempfile
-import traceback
-from pathlib import Path
 from typing import Any
 
 from issueflow.errors import IssueflowError
@@ -12,7 +9,7 @@ from issueflow.errors import IssueflowError
 
 def run(argv: list[str]) -> int:
     """Run one command line and give its exit code; no error leaves as a traceback."""
-    from issueflow.git.command import clean_environment
+    from issueflow.git.environment import clean_environment
 
     clean_environment()
     try:
@@ -35,12 +32,18 @@ def run(argv: list[str]) -> int:
 
 
 def _call(argv: list[str]) -> int:
+    if argv[:1] == ["status"]:
+        from issueflow.cli.overview import run_status
+
+        code = run_status(argv)
+        if code is not None:
+            return code
     import typer
 
     from issueflow.cli.app import app
 
     # typer brings its own click or uses the installed one, by version; both derive BadParameter from UsageError.
-    usage_error: type[Any] = typer.BadParameter.__mro__[1]
+    usage_error: Any = typer.BadParameter.__mro__[1]
     try:
         result = app(argv, standalone_mode=False)
     except typer.Exit as done:
@@ -62,8 +65,11 @@ def _complain(sentence: str, hint: str | None) -> None:
         say(f"hint: {line(hint)}")
 
 
-def _write_log() -> Path:
+def _write_log() -> str:
+    import tempfile
+    import traceback
+
     handle, name = tempfile.mkstemp(prefix="issueflow-error-", suffix=".log")
     with os.fdopen(handle, "w", errors="backslashreplace") as log:
         log.write(" ".join(sys.argv) + "\n\n" + traceback.format_exc())
-    return Path(name)
+    return name

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from issueflow.cli.common import IssueArgument, issue_id, project, say_next
-from issueflow.errors import IssueflowError, WrongWords
-from issueflow.views import answer, clean, is_terminal, line, say, span
+from issueflow.errors import WrongWords
+from issueflow.views import answer, clean, is_terminal, line, say
 from issueflow.views import diff as show_diff
 
 if TYPE_CHECKING:
     from issueflow.machine import Position, Run
     from issueflow.project import Project
-    from issueflow.store import IssueFolder
+    from issueflow.store.issue import IssueFolder
 
 PAUSE = 0.25  # seconds between looks at a log that is followed
 
@@ -25,85 +25,25 @@ def status(
     issue: Annotated[
         str | None, typer.Argument(metavar="[ISSUE]", show_default=False, help="One Issue in full.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts: the state as issue.yaml has it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts; docs/files.md describes it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also the Issues that ended long ago.")] = False,
 ) -> int:
     """Show where everything stands and the exact next command
 
     Example: issueflow status ISSUE-7
     """
+    from issueflow.cli import overview
+
+    if issue is None:
+        return overview.show(Path.cwd(), as_json=as_json, everything=everything)
     here = project()
-    if issue is not None:
-        return _status_of(here, issue_id(here, issue), as_json)
-    from issueflow.machine.state import next_command, state
-    from issueflow.views import overview
-
-    positions, broken = _all(here)
-    if as_json:
-        _print_json({"version": 1, "issues": [state(position) for position in positions]})
-        return 0
-    if not positions and not broken:
-        say("no Issues here yet")
-        say("next: issueflow new REQUIREMENT.md" if _is_set_up(here) else "next: issueflow init")
-        return 0
-    if positions:
-        overview([(state(position), _live(here, position)) for position in positions], sys.stdout)
-    for error in broken:
-        say(f"error: {line(str(error))}")
-    for position in positions:
-        if not position.is_over and (command := next_command(position)):
-            say(f"next: {command}")
-            break
-    return 1 if broken else 0
-
-
-def _is_set_up(here: "Project") -> bool:
-    return bool(here.place.worktree and (here.place.worktree / ".issueflow" / "config.yaml").exists())
-
-
-def _all(here: "Project") -> "tuple[list[Position], list[IssueflowError]]":
-    """Every Issue that can be read, and an error for each that cannot: one damaged journal hides no other Issue."""
-    from issueflow.engine.issues import load
-
-    positions, broken = [], []
-    for name in here.store.ids():
-        try:
-            positions.append(load(here.store.issue(name)))
-        except (IssueflowError, OSError) as error:
-            broken.append(error if isinstance(error, IssueflowError) else IssueflowError(str(error)))
-    return positions, broken
-
-
-def _live(here: "Project", position: "Position") -> str | None:
-    """The open run in a few words: how long, who, how quiet; or that it is dead."""
-    from issueflow.engine.launch import mark
-    from issueflow.hosts import process
-    from issueflow.models import Life
-
-    run = position.open_run
-    if run is None:
-        return None
-    folder = here.store.issue(position.issue).run(run.name)
-    sight = process.glance(folder, mark(position.issue, run))
-    if sight.exited:
-        return "run ended, not taken in yet"
-    if not sight.started:
-        return "starting"
-    if Life.ALIVE not in (sight.runner, sight.agent):
-        return f"interrupted: {sight.detail}"
-    begun = (folder / "started.json").stat().st_mtime
-    newest = max((path.stat().st_mtime for path in folder.glob("std*.log")), default=begun)
-    quiet = time.time() - newest
-    words = [
-        f"running {span(time.time() - begun)}",
-        run.agent or "checks",
-        *([f"quiet {span(quiet)}"] if quiet > 10 else []),
-    ]
-    return ", ".join(words)
+    return _status_of(here, issue_id(here, issue), as_json)
 
 
 def _status_of(here: "Project", name: str, as_json: bool) -> int:
+    from issueflow.cli import overview
     from issueflow.engine.issues import find, load
-    from issueflow.machine.state import state
+    from issueflow.machine.state import row, state
     from issueflow.views import detail
 
     folder = here.store.issue(name)
@@ -113,7 +53,8 @@ def _status_of(here: "Project", name: str, as_json: bool) -> int:
     if as_json:
         _print_json({"version": 1, "issues": [state(position)]})
         return 0
-    detail(state(position), _live(here, position), _extra(here, folder, position), sys.stdout)
+    live = overview.live(here.store.root, row(position))
+    detail(state(position), live, _extra(here, folder, position), sys.stdout)
     say_next(position)
     return 0
 

@@ -17,7 +17,7 @@ from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
 from issueflow.machine import Position, Run
 from issueflow.models import RUN_FOLDER, branch_name
-from issueflow.store import IssueFolder
+from issueflow.store.issue import IssueFolder
 
 MANY = 5  # names listed in a reason
 
@@ -122,7 +122,7 @@ def prove(hands: Hands, folder: IssueFolder, position: Position, run: Run, place
         return
     if pids := processes.inside(place.path):
         yield Reason(f"a process works in it (pid {', '.join(str(pid) for pid in pids[:MANY])})", f"ps -fp {pids[0]}")
-    mark = launch.mark(position.issue, run.started)
+    mark = run.started.mark(position.issue)
     if pids := processes.marked(mark):
         yield Reason(f"a process of its run is alive (pid {pids[0]})", f"ps -fp {pids[0]}")
     if operation := worktrees.unfinished(place):

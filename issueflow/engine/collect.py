@@ -33,7 +33,7 @@ from issueflow.models import (
     branch_name,
     keep_ref,
 )
-from issueflow.store import IssueFolder, sha256
+from issueflow.store.issue import IssueFolder, sha256
 
 MOST_OUTPUT = 256 * 1024  # bytes of an agent's output in which a result is looked for, from its end
 MOST_DOCUMENT = 1024 * 1024  # bytes of one produced document

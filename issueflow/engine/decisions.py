@@ -9,7 +9,7 @@ from issueflow.errors import IssueflowError
 from issueflow.hosts import processes
 from issueflow.machine import Position, evidence
 from issueflow.models import Decided, Document, Finding, Verb
-from issueflow.store import IssueFolder
+from issueflow.store.issue import IssueFolder
 
 
 def refuse_inside_run(verb: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from issueflow.git.refs import Repository
 from issueflow.models import Config, Workflow
-from issueflow.store import Store
+from issueflow.store.issue import Store
 
 
 @dataclass

@@ -10,7 +10,7 @@ from issueflow.errors import Damaged, IssueflowError, WrongWords
 from issueflow.files import crash_point, make_folder, replace_file
 from issueflow.git import record
 from issueflow.machine import Position, check_workflow, fold
-from issueflow.machine.state import state
+from issueflow.machine.state import row, state
 from issueflow.models import (
     JOURNAL_FORMAT,
     Command,
@@ -25,7 +25,9 @@ from issueflow.models import (
     Started,
     branch_name,
 )
-from issueflow.store import IssueFolder, sha256, to_yaml
+from issueflow.store import index
+from issueflow.store.issue import IssueFolder, sha256
+from issueflow.store.text import to_yaml
 
 RESTORED = '{"restored": true}\n'
 
@@ -81,8 +83,14 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     if len(whole) > len(recorded):
         publish(hands, folder, position, folder.entries()[-1])
     else:
-        folder.render(state(position), position.entries)
+        render(folder, position)
     return position
+
+
+def render(folder: IssueFolder, position: Position) -> None:
+    """Write what people and `status` read: issue.yaml and the summary."""
+    folder.render(state(position), position.entries)
+    index.save_summary(folder.folder, row(position))
 
 
 def write(hands: Hands, folder: IssueFolder, make: Callable[..., JournalEntry]) -> Position:
@@ -96,7 +104,7 @@ def write(hands: Hands, folder: IssueFolder, make: Callable[..., JournalEntry]) 
 
 def publish(hands: Hands, folder: IssueFolder, position: Position, entry: JournalEntry) -> None:
     """Render issue.yaml and commit the Issue directory to its record ref, with a message people can read."""
-    folder.render(state(position), position.entries)
+    render(folder, position)
     crash_point(f"rendered.{entry.kind}")
     fresh = {"journal.jsonl", "issue.yaml"}
     runs = [position.runs[-1].started.name] if position.runs else []

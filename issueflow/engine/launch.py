@@ -34,7 +34,7 @@ from issueflow.models import (
     run_name,
 )
 from issueflow.prompts import Fence, Input
-from issueflow.store import IssueFolder, sha256
+from issueflow.store.issue import IssueFolder, sha256
 
 # What tells a CLI that it runs inside another agent's session; a run is a session of its own.
 NESTED = (
@@ -60,11 +60,6 @@ NESTED = (
 )
 RESULT_GRACE = 30.0  # seconds a complete result may lie untouched before the agent is ended: some CLIs never exit
 OUTPUTS = "outputs"
-
-
-def mark(issue: str, started: Started) -> str:
-    """What the run's processes carry in their environment, so that they are known again."""
-    return f"{issue}/{started.name}/{started.nonce}"
 
 
 # ── act 1 ──
@@ -451,7 +446,7 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
     settings = hands.config.worktrees
     env = {
         "ISSUEFLOW_ISSUE": position.issue,
-        "ISSUEFLOW_RUN": mark(position.issue, started),
+        "ISSUEFLOW_RUN": started.mark(position.issue),
         "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
         # An agent's own commit must not start a gc that sweeps away what another run has just staged.
         "GIT_CONFIG_COUNT": "2",

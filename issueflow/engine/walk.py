@@ -28,7 +28,7 @@ from issueflow.machine import (
     evidence,
 )
 from issueflow.models import Delivered, Life, Presented, Sight
-from issueflow.store import IssueFolder
+from issueflow.store.issue import IssueFolder
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
 PROBE_EVERY = 1.0  # seconds between looks at processes; `exit.json` alone is looked for each time
@@ -95,7 +95,7 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
     run = folder.run(started.name)
     if not run.is_dir():
         return Sight(False, False, Life.DEAD, Life.DEAD)
-    return process.probe(run, launch.mark(position.issue, started))
+    return process.probe(run, started.mark(position.issue))
 
 
 def _step(hands: Hands, folder: IssueFolder, goal: Goal) -> tuple[Position, Position, Step]:
@@ -161,7 +161,7 @@ def stop(folder: IssueFolder, position: Position) -> None:
     assert started is not None
     run = folder.run(started.name)
     (run / "launch.json").unlink(missing_ok=True)
-    process.cancel(run, launch.mark(position.issue, started))
+    process.cancel(run, started.mark(position.issue))
     until = time.monotonic() + 10
     while time.monotonic() < until and not (run / "exit.json").exists() and _alive(folder, position):
         time.sleep(PAUSES[1])

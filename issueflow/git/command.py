@@ -13,11 +13,6 @@ ZERO = ""  # what update-ref takes for "must not exist", whatever the repository
 TIME_LIMIT = 600.0  # seconds; a worktree of a very large repository takes minutes, a hanging hook or prompt for ever
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL: git removes its lock files on the first, never on the second
 
-# What decides where git works, whom it works for and what it shows. `git rev-parse --local-env-vars` lists a part;
-# a hook exports GIT_DIR, and `git -C elsewhere` still obeys it.
-KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_SSL_", "GIT_PROXY_", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR",
-        "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_LFS_")  # fmt: skip
-
 ALWAYS = {
     "LC_ALL": "C.UTF-8",
     "GIT_TERMINAL_PROMPT": "0",
@@ -52,12 +47,6 @@ SETTINGS = [
     "advice.detachedHead=false",
     "index.sparse=false",
 ]
-
-
-def clean_environment() -> None:
-    """Drop the caller's git location variables from this process, once, before anything else looks at git."""
-    for name in [name for name in os.environ if name.startswith("GIT_") and not name.startswith(KEPT)]:
-        del os.environ[name]
 
 
 def git(

@@ -12,6 +12,7 @@ from typing import Any
 
 from issueflow.files import private, read_json
 from issueflow.hosts import processes, runner
+from issueflow.hosts.glance import words
 from issueflow.models import Life, Sight
 
 READY_LIMIT = 10.0  # seconds a runner may take to come up; it only has to start Python and take a lock
@@ -66,16 +67,6 @@ def probe(folder: Path, mark: str) -> Sight:
     return _sight(folder, started, runner_life, mark)
 
 
-def glance(folder: Path, mark: str) -> Sight:
-    """As `probe`, from files and one look at the runner's identity: never touches a lock, for `status`."""
-    started = read_json(folder / "started.json")
-    known = (started or {}).get("runner")
-    if not known:
-        return _sight(folder, started, Life.UNKNOWN if started is None else Life.DEAD, mark)
-    runner_life = Life.ALIVE if processes.is_alive(processes.Identity(**known)) else Life.DEAD
-    return _sight(folder, started, runner_life, mark)
-
-
 def _sight(folder: Path, started: dict[str, Any] | None, runner_life: Life, mark: str) -> Sight:
     exited = (folder / "exit.json").exists()
     if exited or runner_life is Life.ALIVE:
@@ -84,7 +75,7 @@ def _sight(folder: Path, started: dict[str, Any] | None, runner_life: Life, mark
         where = f"it was started on {started.get('machine')}, this is {processes.machine()}"
         return Sight(True, exited, Life.UNKNOWN, Life.UNKNOWN, where)
     agent_life = Life.ALIVE if processes.marked(mark) else Life.DEAD
-    return Sight(started is not None, exited, runner_life, agent_life, _words(started))
+    return Sight(started is not None, exited, runner_life, agent_life, words(started))
 
 
 def cancel(folder: Path, mark: str) -> None:
@@ -103,12 +94,3 @@ def _is_elsewhere(started: dict[str, Any]) -> bool:
     """Another boot of another machine: its processes cannot be seen from here. Another boot of this one ended them."""
     boot = (started.get("runner") or {}).get("boot", processes.boot_id())
     return bool(boot != processes.boot_id() and started.get("machine", processes.machine()) != processes.machine())
-
-
-def _words(started: dict[str, Any] | None) -> str:
-    known = (started or {}).get("runner")
-    if not known:
-        return "no start record"
-    if known["boot"] != processes.boot_id():
-        return "the machine was restarted since it began"
-    return f"its runner (pid {known['pid']}) and its agent are gone and left no exit record"

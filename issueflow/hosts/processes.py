@@ -6,18 +6,16 @@ pid, start time and boot.
 
 import os
 import signal
-import subprocess
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MARK = "ISSUEFLOW_RUN"
 PROC = Path("/proc")
 HAS_PROC = (PROC / "self" / "stat").exists() and os.environ.get("ISSUEFLOW_NO_PROC") != "1"
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """A process, for good: `start` is in clock ticks since boot (or as ps tells it), `boot` the id of the boot."""
 
     pid: int
@@ -26,11 +24,10 @@ class Identity:
 
     def as_dict(self) -> dict[str, object]:
         """For a JSON file."""
-        return asdict(self)
+        return self._asdict()
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """A row of the process table; `state` is `Z` for one that is dead and not yet waited for."""
 
     pid: int
@@ -190,9 +187,9 @@ def _table_from_ps() -> dict[int, Process]:
 
 
 def _ps_output(argv: list[str]) -> str:
+
+    environment = {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
-        ).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment).stdout
     except OSError:
         return ""

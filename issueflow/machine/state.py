@@ -43,6 +43,28 @@ def state(position: Position) -> dict[str, Any]:
     }
 
 
+def row(position: Position) -> dict[str, Any]:
+    """The little that a listing of many Issues shows."""
+    run = position.open_run
+    live = None
+    if run:
+        live = {"run": run.name, "agent": run.agent, "mark": run.mark(position.issue), "worktree": run.worktree}
+    return {
+        "issue": position.issue,
+        "title": position.created.title,
+        "status": position.status,
+        "stage": position.stage,
+        "round": position.round,
+        "max_rounds": position.max_rounds,
+        "waits_for": waits_for(position),
+        "next": next_command(position),
+        "head": position.head,
+        "run": live,
+        "created": position.created.at,
+        "updated": position.at,
+    }
+
+
 def run_state(position: Position, run: Run) -> dict[str, Any]:
     """One run as plain data."""
     started, ended = run.started, run.ended

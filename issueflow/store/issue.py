@@ -1,4 +1,4 @@
-"""Issue directories on disk: journal, locks, documents, run folders; what a file means is decided elsewhere."""
+"""One repository's Issues and one Issue's directory: journal, lock, documents, run folders."""
 
 import fcntl
 import hashlib
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from issueflow.errors import Busy, Damaged
 from issueflow.files import make_folder, private, replace_file, sync_folder
 from issueflow.models import ISSUE_ID, JOURNAL_FORMAT, JournalEntry
+from issueflow.store.text import to_yaml
 
 LOCK_LIMIT = 5.0  # seconds a command waits for an Issue that another command is stepping
 LOCK_PAUSE = 0.05
@@ -252,29 +252,3 @@ class IssueFolder:
 
 
 RECORDED = ("order.json", "prompt.md", "started.json", "exit.json", "result.json", "accepted.json", "checks.json")
-
-
-PLAIN = re.compile(r"[A-Za-z./][A-Za-z0-9 ./_()-]*")
-MISREAD = {"yes", "no", "on", "off", "y", "n", "true", "false", "null", "nan"}
-
-
-def to_yaml(value: Any) -> str:
-    """`value` as YAML for people: block style, lines never folded, every string that some reader misreads in quotes."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.representer import SafeRepresenter
-
-    class Representer(SafeRepresenter):
-        def represent_text(self, data: str) -> Any:
-            plain = PLAIN.fullmatch(data) and data.lower() not in MISREAD and data == data.strip()
-            return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if plain else '"')
-
-    Representer.add_representer(str, Representer.represent_text)
-    writer = YAML(typ="safe", pure=True)
-    writer.Representer = Representer
-    writer.default_flow_style = False
-    writer.width = 1_000_000  # folding changes long strings (a space after a backslash)
-    writer.allow_unicode = True
-    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    out = StringIO()
-    writer.dump(value, out)
-    return out.getvalue()

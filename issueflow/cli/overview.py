@@ -1,0 +1,89 @@
+"""The listing of all Issues, and the shortest way to it: no git, no YAML, no pydantic, nothing but what it prints."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from issueflow.git.layout import locate
+from issueflow.hosts.glance import glance
+from issueflow.store.index import ENDED, Listing, Row, listing
+from issueflow.views import line, overview, say, span
+
+STATUS_VERSION = 1
+
+
+def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int:
+    """Print the Issues of the repository around `start`; 1 when one of them cannot be read."""
+    standing = locate(start)
+    root = standing.common / "issueflow"
+    found = listing(root, lambda name: _reload(root, name), everything=everything)
+    if as_json:
+        print(json.dumps(_document(root, found), indent=2))
+        return 1 if found.broken else 0
+    if not found.rows and not found.broken:
+        set_up = standing.worktree is not None and (standing.worktree / ".issueflow" / "config.yaml").exists()
+        say("no Issues here yet")
+        say("next: issueflow new REQUIREMENT.md" if set_up else "next: issueflow init")
+        return 0
+    if found.rows:
+        overview([(row, live(root, row)) for row in found.rows], sys.stdout)
+    if found.hidden:
+        say(f"{found.hidden} more have ended; issueflow status --all shows them")
+    for sentence in found.broken.values():
+        say(f"error: {line(sentence)}")
+    for row in found.rows:
+        if row["status"] not in ENDED and row["next"]:
+            say(f"next: {row['next']}")
+            break
+    return 1 if found.broken else 0
+
+
+def live(root: Path, row: Row) -> str | None:
+    """An Issue's open run in a few words: how long, who, how quiet; or that it is dead."""
+    run = row["run"]
+    if run is None:
+        return None
+    seen = glance(root / "issues" / row["issue"] / "runs" / run["run"], run["mark"])
+    match seen.what:
+        case "ended":
+            return "run ended, not taken in yet"
+        case "interrupted":
+            return f"interrupted: {seen.detail}"
+        case "running":
+            quiet = [f"quiet {span(seen.quiet)}"] if seen.quiet > 10 else []
+            return ", ".join([f"running {span(seen.seconds)}", run["agent"] or "checks", *quiet])
+        case what:
+            return what
+
+
+def _document(root: Path, found: Listing) -> dict[str, Any]:
+    """What `status --json` prints (docs/files.md); `version` grows when a field changes its meaning."""
+    issues = [{**{k: v for k, v in row.items() if k != "run"}, "run": _run(root, row)} for row in found.rows]
+    broken = [{"issue": name, "error": sentence} for name, sentence in found.broken.items()]
+    return {"version": STATUS_VERSION, "issues": issues, "hidden": found.hidden, "broken": broken}
+
+
+def _run(root: Path, row: Row) -> dict[str, Any] | None:
+    run = row["run"]
+    if run is None:
+        return None
+    seen = glance(root / "issues" / row["issue"] / "runs" / run["run"], run["mark"])
+    about = {"run": run["run"], "agent": run["agent"], "worktree": run["worktree"], "state": seen.what}
+    return about | {"seconds": round(seen.seconds, 1), "quiet": round(seen.quiet, 1)}
+
+
+def _reload(root: Path, name: str) -> Row:
+    """A row from a journal that has no summary of its own; imports what the short way does without."""
+    from issueflow.engine.issues import load
+    from issueflow.machine.state import row
+    from issueflow.store.issue import IssueFolder
+
+    return row(load(IssueFolder(root / "issues" / name)))
+
+
+def run_status(words: list[str]) -> int | None:
+    """`status` and `status --json` from the bare words of the command line; None when they say anything else."""
+    if words not in (["status"], ["status", "--json"]):
+        return None
+    return show(Path.cwd(), as_json="--json" in words)
