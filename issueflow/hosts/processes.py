@@ -188,6 +188,8 @@ def _table_from_ps() -> dict[int, Process]:
 
 def _ps_output(argv: list[str]) -> str:
 
+    import subprocess  # only where there is no /proc; `status` does without
+
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment).stdout
