@@ -414,6 +414,16 @@ class Entry(Noun):
     prev: str
 
 
+class Pinned(Noun):
+    """The workflow as it was resolved, who plays its roles, the project's checks; `digest` is of workflow.yaml."""
+
+    version: int
+    workflow: Workflow
+    digest: str
+    roles: dict[str, str]
+    checks: tuple[Command, ...]
+
+
 class Created(Entry):
     """The Issue: what was asked, and everything that was promised when it began."""
 
@@ -423,10 +433,7 @@ class Created(Entry):
     title: str
     origin: str
     requirement: Document
-    workflow: Workflow
-    workflow_digest: str
-    roles: dict[str, str]
-    checks: tuple[Command, ...]
+    pinned: Pinned
     prefix: str
     base: str
     base_tree: str
@@ -494,7 +501,7 @@ class Presented(Entry):
     evidence: Evidence
 
 
-Verb = Literal["approve", "request-changes", "cancel", "retry", "resume"]
+Verb = Literal["approve", "request-changes", "cancel", "retry", "resume", "skip", "reopen"]
 
 
 class Decided(Entry):
@@ -509,6 +516,34 @@ class Decided(Entry):
     evidence: Evidence
 
 
+class Amended(Entry):
+    """The next version of the requirement, of the workflow, or of both; the Issue begins again from its head."""
+
+    kind: Literal["amended"] = "amended"
+    by: str
+    requirement: Document | None = None
+    origin: str | None = None
+    pinned: Pinned | None = None
+
+
+class Adopted(Entry):
+    """What somebody changed by hand and the Issue now goes on from: a document, or the head of its code."""
+
+    kind: Literal["adopted"] = "adopted"
+    document: Document | None = None
+    branch: str | None = None
+    commit: str | None = None
+    tree: str | None = None
+
+
+class Noted(Entry):
+    """A remark, for whoever reads the history."""
+
+    kind: Literal["noted"] = "noted"
+    by: str
+    text: Text
+
+
 class Delivered(Entry):
     """The branch a person merges has been made at `commit`."""
 
@@ -518,7 +553,8 @@ class Delivered(Entry):
 
 
 JournalEntry = Annotated[
-    Created | Started | Ended | Dropped | Presented | Decided | Delivered, Field(discriminator="kind")
+    Created | Started | Ended | Dropped | Presented | Decided | Amended | Adopted | Noted | Delivered,
+    Field(discriminator="kind"),
 ]
 
 

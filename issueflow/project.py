@@ -67,16 +67,18 @@ class Project:
 
     def workflow(self, name: str) -> Workflow:
         """The project's workflow `name`, else the shipped one; WrongWords lists what there is."""
-        folders = [self.folder / "workflows", shipped("example") / "workflows"]
-        for folder in folders:
-            path = folder / f"{name}.yaml"
-            if path.is_file() and path.parent == folder:
-                workflow = read_yaml(path, Workflow)
-                if workflow.name != name:
-                    raise WrongWords(f"{path} names itself {workflow.name}")
-                return workflow
-        known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
-        raise WrongWords(f"there is no workflow {name} (there are: {', '.join(known)})", "issueflow new --help")
+        known = self.workflows()
+        if name not in known:
+            raise WrongWords(f"there is no workflow {name} (there are: {', '.join(known)})", "issueflow workflow list")
+        workflow = read_yaml(known[name], Workflow)
+        if workflow.name != name:
+            raise WrongWords(f"{known[name]} names itself {workflow.name}", "issueflow workflow list")
+        return workflow
+
+    def workflows(self) -> dict[str, Path]:
+        """Every workflow by name, with its file; the project's own take the place of shipped ones."""
+        folders = [shipped("example") / "workflows", self.folder / "workflows"]
+        return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
     def hands(self) -> Hands:
         """Everything the engine works with."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from issueflow.cli import begin, clean, decide, look, walk
+from issueflow.cli import begin, clean, decide, look, walk, workflows
 
 app = typer.Typer(
     name="issueflow",
@@ -62,10 +62,16 @@ VERBS: list[Callable[..., int]] = [
     look.diff,
     look.log,
     look.logs,
+    look.verify,
     decide.retry,
+    decide.skip,
+    decide.reopen,
+    decide.amend,
+    decide.note,
     walk.cancel,
     begin.demo,
 ]
 for verb in VERBS:
     app.command(verb.__name__.replace("_", "-"))(verb)
+app.add_typer(workflows.app)
 app.command("_start-tree", hidden=True)(walk.start_tree)

@@ -18,9 +18,9 @@ def init(
         str | None, typer.Option(metavar="NAME", help="The agent CLI to use: codex, claude, gemini, opencode, …")
     ] = None,
 ) -> int:
-    """Write .issueflow/ for this project, with its checks detected
+    """Write .issueflow/ for this project
 
-    Asks nothing and overwrites nothing. Look at .issueflow/config.yaml afterwards and commit the folder.
+    Detects the project's checks, asks nothing, overwrites nothing. Look at .issueflow/config.yaml afterwards and commit the folder.
 
     Example: issueflow init --agent codex
     """
@@ -51,10 +51,11 @@ def new(
 
     Example: issueflow new ../notes/r3.md --workflow quick
     """
-    from issueflow.engine.issues import create, load
+    from issueflow.engine.begin import create
+    from issueflow.engine.issues import load
     from issueflow.machine.requirement import read_requirement
 
-    text, origin = _read(requirement)
+    text, origin = read_file(requirement)
     here = project()
     hands = here.hands()
     said = read_requirement(text, origin)
@@ -70,7 +71,8 @@ def new(
     return 0
 
 
-def _read(requirement: str) -> tuple[bytes, str]:
+def read_file(requirement: str) -> tuple[bytes, str]:
+    """A requirement's bytes and where it lies; WrongWords when it is no text that people read."""
     if requirement == "-":
         data, origin = sys.stdin.buffer.read(MOST_REQUIREMENT + 1), "-"
     else:
@@ -96,9 +98,9 @@ def demo(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Give the person's approvals without asking.")] = False,
 ) -> int:
-    """Walk a requirement through the default workflow in a small repository
+    """See a whole walk in a small repository
 
-    Everything is real but the agent, which plays a script: worktrees, commits, reviews that send back, checks.
+    A requirement goes through the workflow `default`. Everything is real but the agent, which plays a script: worktrees, commits, reviews that send back, checks.
 
     Example: issueflow demo --yes --dir /tmp/shop
     """

@@ -21,9 +21,9 @@ def cleanup(
         bool, typer.Option("--dry-run", help="Say what would go and what would stay; change nothing.")
     ] = False,
 ) -> int:
-    """Remove worktrees whose content is proven to be kept elsewhere
+    """Remove worktrees that hold nothing of their own
 
-    Branches stay. A worktree that holds anything of its own stays too, with the reason and a command that shows it.
+    What goes is proven to be kept elsewhere. Branches stay. A worktree that holds anything of its own stays too, with the reason and a command that shows it.
 
     Example: issueflow cleanup --dry-run
     """

@@ -36,10 +36,7 @@ def issue_id(project: "Project", given: str | None) -> str:
         if not ISSUE_ID.fullmatch(name):
             raise WrongWords(f"{given!r} is no Issue; they are called ISSUE-7, or 7 for short", "issueflow status")
         return name
-    from issueflow.engine.issues import load
-
-    names = project.store.ids()
-    still_open = [name for name in names if not load(project.store.issue(name)).is_over]
+    names, still_open = project.store.ids(), open_issues(project)
     if len(still_open) == 1:
         return still_open[0]
     if not still_open and len(names) == 1:
@@ -47,6 +44,15 @@ def issue_id(project: "Project", given: str | None) -> str:
     if not names:
         raise WrongWords("there is no Issue here yet", "issueflow new REQUIREMENT.md")
     raise WrongWords(f"which Issue? Open are: {', '.join(still_open) or 'none'}", "issueflow status")
+
+
+def open_issues(project: "Project") -> list[str]:
+    """The Issues that are not over; one that cannot be read is none."""
+    from issueflow.cli.overview import rows
+
+    return [
+        row["issue"] for row in rows(project.store.root) if row["status"] not in ("delivered", "cancelled", "failed")
+    ]
 
 
 def plain(text: str) -> str:

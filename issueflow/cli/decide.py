@@ -1,4 +1,4 @@
-"""Verbs by which a person decides: approve, request-changes, retry."""
+"""Verbs by which a person decides: approve, request-changes, retry, skip, reopen, amend, note."""
 
 from pathlib import Path
 from typing import Annotated
@@ -76,10 +76,104 @@ def retry(
     """
     from issueflow.engine import decisions
 
-    if not reason.strip():
-        raise WrongWords("a retry needs a reason", "issueflow retry ISSUE --reason TEXT")
+    _require_reason("a retry", reason)
     here = project()
     position = decisions.retry(here.hands(), issue_id(here, issue), plain(reason))
     answer(f"{position.issue}: {position.stage} may run again")
     say_next(position)
+    return 0
+
+
+def skip(
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="The review or check that the Issue stands at.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why nobody has to look.")] = "",
+) -> int:
+    """Let a review or a check pass unseen
+
+    Bound to exactly what it would have judged: when that changes, the skip is void. It is listed at delivery. A stage
+    where a person decides cannot be skipped.
+
+    Example: issueflow skip ISSUE-7 verify --reason "the test machine is down; run by hand"
+    """
+    from issueflow.engine import decisions
+
+    _require_reason("a skip", reason)
+    here = project()
+    position = decisions.skip(here.hands(), issue_id(here, issue), stage, plain(reason))
+    answer(f"{position.issue}: {stage} skipped")
+    say_next(position)
+    return 0
+
+
+def reopen(
+    issue: IssueArgument = None,
+    to: Annotated[str, typer.Option("--to", metavar="STAGE", help="The stage to go on from.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")] = "",
+) -> int:
+    """Go back to a stage, also after the end
+
+    Nothing is undone: the code stays, and what follows the stage is asked again.
+
+    Example: issueflow reopen ISSUE-7 --to develop --reason "a customer found a case"
+    """
+    from issueflow.engine import decisions
+
+    _require_reason("a reopen", reason)
+    if not to:
+        raise WrongWords("reopen needs the stage to go on from", "issueflow reopen ISSUE --to STAGE --reason TEXT")
+    here = project()
+    position = decisions.reopen(here.hands(), issue_id(here, issue), to, plain(reason))
+    answer(f"{position.issue}: goes on at {to}")
+    say_next(position)
+    return 0
+
+
+def _require_reason(what: str, reason: str) -> None:
+    if not reason.strip():
+        raise WrongWords(f"{what} needs a reason", "issueflow retry ISSUE --reason TEXT")
+
+
+def amend(
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    requirement: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", show_default=False, help="The new requirement.")
+    ] = None,
+    workflow: Annotated[str | None, typer.Option("--workflow", metavar="NAME", help="Another workflow.")] = None,
+) -> int:
+    """Give an Issue another requirement or workflow
+
+    Version 2 of it. The Issue begins again from the code it has; verdicts and approvals of the old version are stale.
+
+    Example: issueflow amend ISSUE-7 ../notes/r4.md
+    """
+    from issueflow.cli.begin import read_file
+    from issueflow.engine.begin import amend as amend_issue
+
+    if requirement is None and workflow is None:
+        raise WrongWords("say what is new: a requirement, --workflow NAME, or both", "issueflow amend --help")
+    text, origin = read_file(requirement) if requirement else (None, None)
+    here = project()
+    position = amend_issue(here.hands(), issue_id(here, issue), text, origin, workflow)
+    version, stage = position.requirement.version, position.stage
+    answer(f"{position.issue}: requirement v{version}, workflow {position.workflow.name}, at {stage}")
+    say_next(position)
+    return 0
+
+
+def note(
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
+) -> int:
+    """Put a remark into an Issue's history
+
+    Example: issueflow note ISSUE-7 "asked Kim about the old flag"
+    """
+    from issueflow.engine import decisions
+
+    if not text.strip():
+        raise WrongWords("the remark is empty", "issueflow note --help")
+    here = project()
+    position = decisions.note(here.hands(), issue_id(here, issue), plain(text)[:20_000])
+    answer(f"{position.issue}: noted")
     return 0

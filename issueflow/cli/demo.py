@@ -8,7 +8,8 @@ from pathlib import Path
 from issueflow.cli.common import exit_code
 from issueflow.cli.walk import go
 from issueflow.engine import decisions
-from issueflow.engine.issues import create, load
+from issueflow.engine.begin import create
+from issueflow.engine.issues import load
 from issueflow.git.command import git
 from issueflow.machine.requirement import read_requirement
 from issueflow.project import Project, init

@@ -1,4 +1,4 @@
-"""Verbs that only look: status, show, diff, log, logs. None takes a lock, and status calls git for one Issue only."""
+"""Verbs that only look: status, show, diff, log, logs, verify. None takes a lock; only status of one Issue calls git."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; docs/files.md describes it.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also the Issues that ended long ago.")] = False,
 ) -> int:
-    """Show where everything stands and the exact next command
+    """Show where everything stands, and what is next
 
     Example: issueflow status ISSUE-7
     """
@@ -123,7 +123,7 @@ def _shown(folder: "IssueFolder", position: "Position", what: str, number: int |
 
     match what:
         case "requirement":
-            file = folder.requirement(position.created.requirement.version)
+            file = folder.requirement(position.requirement.version)
             return file.read_bytes().decode(errors="replace"), file
         case "state":
             file = folder.folder / "issue.yaml"
@@ -226,6 +226,7 @@ def describe(run: "Run") -> str:
 
 def _presented(folder: "IssueFolder", position: "Position") -> str:
     """What a person is asked to decide on, all of it in one place."""
+    from issueflow.machine.chain import skips
     from issueflow.views import findings
 
     issue, parts = (
@@ -247,6 +248,8 @@ def _presented(folder: "IssueFolder", position: "Position") -> str:
             parts.append(f"── {name} ──\n{_verdict_of(position, name)}")
     for question in (*position.questions, *(d.question for d in position.decisions)):
         parts.append(f"asked: {question}")
+    for skipped in skips(position):
+        parts.append(f"skipped: {skipped.stage}, by {skipped.by}")
     for item in position.not_run:
         parts.append(f"not run: {item.item} ({item.reason})")
     parts.append(f"approve: issueflow approve {issue}\nsend back: issueflow request-changes {issue} -m TEXT")
@@ -384,3 +387,26 @@ def _copy_log(path: Path, start: int, raw: bool) -> int:
             start += len(chunk)
     sys.stdout.flush()
     return start
+
+
+def verify(issue: IssueArgument = None) -> int:
+    """Check the chain of evidence
+
+    From the requirement to the delivered head: every verdict and approval with the version and commit it is bound to; exit code 1 where the chain breaks.
+
+    Example: issueflow verify ISSUE-7
+    """
+    from issueflow.engine.issues import find, load
+    from issueflow.engine.verify import examine
+
+    here = project()
+    hands = here.hands()
+    folder = find(hands, issue_id(here, issue))
+    position = load(folder)
+    broken = 0
+    for finding in examine(hands, folder, position):
+        broken += not finding.holds
+        mark, style = ("✓", "green") if finding.holds else ("✗", "red")
+        answer(f"{mark} {finding.what:<16} {line(finding.detail)}", style)
+    say("the chain holds" if not broken else f"the chain breaks in {broken} place{'' if broken == 1 else 's'}")
+    return 1 if broken else 0

@@ -39,6 +39,11 @@ def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int
     return 1 if found.broken else 0
 
 
+def rows(root: Path) -> list[Row]:
+    """Every Issue that can be read, the long ended ones aside."""
+    return listing(root, lambda name: _reload(root, name)).rows
+
+
 def live(root: Path, row: Row) -> str | None:
     """An Issue's open run in a few words: how long, who, how quiet; or that it is dead."""
     run = row["run"]

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from issueflow.cli.common import IssueArgument, exit_code, issue_id, plain, project, say_next
+from issueflow.errors import WrongWords
 from issueflow.views import answer, line, say, span
 
 if TYPE_CHECKING:
     from issueflow.engine.hands import Hands
     from issueflow.machine import Position, Step
+    from issueflow.project import Project
 
 
 MOST_LINE = 400  # characters of one line of an agent's output that are shown while it works
@@ -164,18 +166,88 @@ def conclude(position: "Position") -> None:
 
 
 def advance(
-    issue: IssueArgument = None,
+    issues: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ISSUE]…", show_default=False, help="ISSUE-7 or 7; may be left out when one is open."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every open Issue.")] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, max=64, help="How many Issues at a time.")
+    ] = 1,
     once: Annotated[bool, typer.Option("--once", help="One run only.")] = False,
     until: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="Stop before this stage.")] = None,
+    interactive: Annotated[
+        bool, typer.Option("-i", "--interactive", help="Ask here when a person is to decide.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done next; change nothing.")] = False,
+    tell_code: Annotated[bool, typer.Option("--exit-code", help="End with 5 when it waits for a person.")] = False,
 ) -> int:
-    """Walk an Issue on until a person is asked or it ends
+    """Walk Issues on until a person is asked or they end
 
     A run that is already going on is followed. Ctrl-C leaves it running.
 
     Example: issueflow advance ISSUE-7
+
+    Example: issueflow advance --all --jobs 4
     """
     here = project()
-    return go(here.hands(), issue_id(here, issue), once=once, until=until)
+    if everything or (issues and len(issues) > 1):
+        from issueflow.cli.parallel import advance_many
+
+        if interactive or dry_run:
+            raise WrongWords("-i and --dry-run take one Issue", "issueflow advance --help")
+        names = [issue_id(here, issue) for issue in issues] if issues else _open_issues(here)
+        flags = [
+            *(["--once"] if once else []),
+            *(["--until", until] if until else []),
+            *(["--exit-code"] if tell_code else []),
+        ]
+        return advance_many(names, jobs, flags)
+    hands, name = here.hands(), issue_id(here, issues[0] if issues else None)
+    _require_stage(hands, name, until)
+    if dry_run:
+        return _say_next_step(hands, name)
+    code = go(hands, name, once=once, until=until)
+    while interactive and code == 0:
+        from issueflow.cli.interactive import ask
+
+        if not ask(here, hands, name):
+            break
+        code = go(hands, name, once=once, until=until)
+    return code or (_waiting_code(hands, name) if tell_code else 0)
+
+
+def _open_issues(here: "Project") -> list[str]:
+    from issueflow.cli.common import open_issues
+
+    return open_issues(here)
+
+
+def _require_stage(hands: "Hands", name: str, stage: str | None) -> None:
+    from issueflow.engine.issues import find, load
+
+    stages = load(find(hands, name)).workflow.stages
+    if stage is not None and stage not in stages:
+        raise WrongWords(f"{name} has no stage {stage} (it has {', '.join(stages)})", f"issueflow status {name}")
+
+
+def _say_next_step(hands: "Hands", name: str) -> int:
+    from issueflow.engine.issues import find, load
+    from issueflow.engine.walk import look
+    from issueflow.machine import decide
+
+    folder = find(hands, name)
+    position = load(folder)
+    step = decide(position, look(folder, position))
+    answer(f"{name}: {step.say(position)}")
+    return 0
+
+
+def _waiting_code(hands: "Hands", name: str) -> int:
+    """5 for an Issue that waits for a person, 6 for one whose run goes on."""
+    from issueflow.engine.issues import find, load
+
+    return {"waiting": 5, "running": 6}.get(load(find(hands, name)).status, 0)
 
 
 def resume(issue: IssueArgument = None) -> int:

@@ -3,12 +3,14 @@
 import getpass
 import os
 
+from issueflow.engine import notice
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, settle, write
-from issueflow.errors import IssueflowError
+from issueflow.errors import IssueflowError, WrongWords
 from issueflow.hosts import processes
 from issueflow.machine import Position, evidence
-from issueflow.models import Decided, Document, Finding, Verb
+from issueflow.models import Decided, Document, Finding, Noted, Verb
+from issueflow.store import index
 from issueflow.store.issue import IssueFolder
 
 
@@ -27,7 +29,7 @@ def approve(hands: Hands, name: str, message: str) -> Position:
     refuse_inside_run("approve")
     folder = find(hands, name)
     with folder.lock("approve"):
-        position = settle(hands, folder)
+        position = notice.adopt(hands, folder, settle(hands, folder))
         _require_waiting(position)
         presented = position.presented
         if presented is None or presented.evidence != evidence(position):
@@ -72,6 +74,53 @@ def retry(hands: Hands, name: str, reason: str) -> Position:
         return _record(hands, folder, position, "retry", reason)
 
 
+def skip(hands: Hands, name: str, stage: str, reason: str) -> Position:
+    """Let a review or a check pass unseen: bound to what it would have judged, and listed at delivery."""
+    refuse_inside_run("skip")
+    folder = find(hands, name)
+    with folder.lock("skip"):
+        position = notice.adopt(hands, folder, settle(hands, folder))
+        _require_stage(position, stage)
+        kind = position.workflow.stages[stage].kind
+        if kind not in ("review", "check"):
+            what = "a person's decision" if kind == "human" else "work, not a judgement of it"
+            raise IssueflowError(f"{stage} cannot be skipped: it is {what}", f"issueflow status {name}")
+        if position.open_run or position.is_over or position.stage != stage:
+            raise IssueflowError(
+                f"{name} does not stand at {stage} ({_standing(position)})", f"issueflow status {name}"
+            )
+        return _record(hands, folder, position, "skip", reason)
+
+
+def reopen(hands: Hands, name: str, stage: str, reason: str) -> Position:
+    """Go back, or on, to a stage by a person's will; also after the end."""
+    refuse_inside_run("reopen")
+    folder = find(hands, name)
+    with folder.lock("reopen"):
+        position = settle(hands, folder)
+        _require_stage(position, stage)
+        if position.open_run:
+            raise IssueflowError(f"{name} has a run going on; wait for it or cancel", f"issueflow advance {name}")
+        index.forget(hands.store.root)
+        return _record(hands, folder, position, "reopen", reason, stage=stage)
+
+
+def note(hands: Hands, name: str, text: str) -> Position:
+    """Put a remark into the Issue's history."""
+    folder = find(hands, name)
+    with folder.lock("note"):
+        settle(hands, folder)
+        return write(hands, folder, lambda **head: Noted(**head, by=who(), text=text))
+
+
+def _require_stage(position: Position, stage: str) -> None:
+    if stage not in position.workflow.stages:
+        known = ", ".join(position.workflow.stages)
+        raise WrongWords(
+            f"{position.issue} has no stage {stage} (it has {known})", f"issueflow status {position.issue}"
+        )
+
+
 def allow_again(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     """`resume` gives leave to replace a run that died; the caller holds the lock."""
     return _record(hands, folder, position, "resume", "")
@@ -84,6 +133,7 @@ def _record(
     verb: Verb,
     message: str,
     findings: tuple[Finding, ...] = (),
+    stage: str | None = None,
 ) -> Position:
     bound = evidence(position)
     return write(
@@ -92,8 +142,8 @@ def _record(
         lambda **head: Decided(
             **head,
             verb=verb,
-            by=_who(),
-            stage=position.stage,
+            by=who(),
+            stage=stage or position.stage,
             message=message,
             findings=findings,
             evidence=bound,
@@ -101,7 +151,7 @@ def _record(
     )
 
 
-def _who() -> str:
+def who() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,19 +1,18 @@
-"""Issues as the engine holds them: loaded, restored from their record, recorded, and begun."""
+"""Issues as the engine holds them: loaded, restored from their record, and recorded."""
 
 import calendar
-import shlex
 import time
 from collections.abc import Callable
 
 from issueflow.engine.hands import Hands
-from issueflow.errors import Damaged, IssueflowError, WrongWords
+from issueflow.errors import Damaged, WrongWords
 from issueflow.files import crash_point, make_folder, replace_file
 from issueflow.git import record
-from issueflow.machine import Position, check_workflow, fold
+from issueflow.machine import Position, fold
 from issueflow.machine.state import row, state
 from issueflow.models import (
-    JOURNAL_FORMAT,
-    Command,
+    Adopted,
+    Amended,
     Created,
     Decided,
     Delivered,
@@ -21,13 +20,13 @@ from issueflow.models import (
     Dropped,
     Ended,
     JournalEntry,
+    Noted,
     Presented,
     Started,
     branch_name,
 )
 from issueflow.store import index
-from issueflow.store.issue import IssueFolder, sha256
-from issueflow.store.text import to_yaml
+from issueflow.store.issue import IssueFolder
 
 RESTORED = '{"restored": true}\n'
 
@@ -148,92 +147,22 @@ def message(position: Position, entry: JournalEntry) -> str:
         case Decided():
             what = f"{entry.stage}: {entry.verb} by {entry.by}"
             trailers |= {"Issueflow-Verdict": entry.verb, "Issueflow-Head": entry.evidence.head}
+        case Amended():
+            parts = [f"requirement v{entry.requirement.version}"] if entry.requirement else []
+            parts += [f"workflow {entry.pinned.workflow.name}"] if entry.pinned else []
+            what = f"amended by {entry.by}: {', '.join(parts)}"
+        case Adopted(document=Document() as document):
+            what = f"{document.name} was changed by hand: version {document.version}"
+        case Adopted():
+            what = f"{entry.branch} was moved by hand"
+            trailers |= {"Issueflow-Head": entry.commit or ""}
+        case Noted():
+            what = f"note by {entry.by}: {entry.text}"
         case Delivered():
             what = f"delivered on {entry.branch}"
             trailers |= {"Issueflow-Head": entry.commit}
     subject = " ".join(f"{position.issue}: {what}".split())[:200]
     return subject + "\n\n" + "".join(f"{key}: {value}\n" for key, value in trailers.items())
-
-
-# ── beginning ──
-
-
-def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: str | None, base: str | None) -> str:
-    """Begin an Issue for the requirement `text` and give its id.
-
-    Everything is checked before a number is taken: workflow and roles, a base commit, room for the branches.
-    """
-    config, repository = hands.config, hands.repository
-    workflow = hands.read_workflow(workflow_name or config.workflow)
-    bound = {role: config.roles[role] for role in workflow.roles if role in config.roles}
-    for problem in check_workflow(workflow, bound=bound, has_checks=bool(config.checks)):
-        raise WrongWords(f"workflow {workflow.name}: {problem}", "issueflow init --help")
-    for role, agent in bound.items():
-        if agent not in config.agents:
-            raise WrongWords(
-                f"role {role} is bound to the agent {agent}, which config.yaml does not define", "issueflow init --help"
-            )
-    commit = repository.commit(base or "HEAD")
-    if commit is None:
-        raise _no_base(hands, base)
-    if blocker := repository.blocking(f"{config.prefix}/ISSUE-0/x"):
-        name = blocker.removeprefix("refs/heads/")
-        sentence = (
-            f"the branch {name} is in the way of {config.prefix}/…; rename it or set another `prefix` in config.yaml"
-        )
-        raise IssueflowError(sentence, f"git branch -m {shlex.quote(name)} NEW-NAME")
-
-    def fill(folder: IssueFolder, name: str) -> None:
-        replace_file(folder.requirement(), text)
-        make_folder(folder.folder / "artifacts")
-        make_folder(folder.folder / "runs")
-        pinned = workflow.model_dump(by_alias=True, exclude_unset=True, mode="json")
-        checks: tuple[Command, ...] = config.checks
-        bindings = {"agents": bound, "checks": [check.model_dump() for check in checks], "prefix": config.prefix}
-        whole = to_yaml({**pinned, "pinned": bindings})
-        replace_file(folder.folder / "workflow.yaml", whole)
-        folder.append(
-            lambda **head: Created(
-                **head,
-                format=JOURNAL_FORMAT,
-                issue=name,
-                title=title,
-                origin=origin,
-                requirement=Document(name="requirement.md", version=1, sha256=sha256(text), bytes=len(text)),
-                workflow=workflow,
-                workflow_digest=sha256(whole.encode()),
-                roles=bound,
-                checks=checks,
-                prefix=config.prefix,
-                base=commit,
-                base_tree=repository.tree(commit),
-                base_name=None if base else repository.head_name(),
-            )
-        )
-
-    name = hands.store.claim(_highest_number(hands), fill)
-    folder = hands.store.issue(name)
-    with folder.lock("new"):
-        settle(hands, folder)
-    return name
-
-
-def _no_base(hands: Hands, base: str | None) -> IssueflowError:
-    if base:
-        return WrongWords(f"{base} is no commit of this repository", "git log --oneline -5")
-    return IssueflowError(
-        "this repository has no commit yet; an Issue needs one to start from", "git commit --allow-empty -m start"
-    )
-
-
-def _highest_number(hands: Hands) -> int:
-    """The highest number that a record or a branch bears: a deleted directory's number is not used again."""
-    names = record.recorded_issues(hands.repository)
-    names += [
-        ref.split("/")[3] for ref in hands.repository.refs(f"refs/heads/{hands.config.prefix}") if ref.count("/") >= 3
-    ]
-    names += [ref.split("/")[2] for ref in hands.repository.refs("refs/issueflow-keep")]
-    return max([0, *(int(name[6:]) for name in names if name.startswith("ISSUE-") and name[6:].isdigit())])
 
 
 def delivered_branch(position: Position) -> str:

@@ -69,7 +69,7 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     """Journal the intent of the next run; every name follows from the entry."""
     name, stage = position.stage, position.kind()
     role = stage.role or (stage.reviewers[0].role if stage.reviewers else None)
-    agent = position.created.roles[role] if role else None
+    agent = position.pinned.roles[role] if role else None
     number = len(position.runs) + 1
     reads = stage.kind != "check"
     return write(
@@ -265,7 +265,7 @@ def _inputs(hands: Hands, folder: IssueFolder, position: Position, started: Star
 def _input(hands: Hands, folder: IssueFolder, position: Position, started: Started, name: str) -> dict[str, bytes]:
     match name:
         case "requirement":
-            return {"requirement.md": folder.requirement(position.created.requirement.version).read_bytes()}
+            return {"requirement.md": folder.requirement(position.requirement.version).read_bytes()}
         case "constraints":
             path = hands.project / ".issueflow" / "context" / "constraints.md"
             return {"constraints.md": path.read_bytes()} if path.is_file() else {}
@@ -455,7 +455,7 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
         "GIT_CONFIG_KEY_1": "maintenance.auto",
         "GIT_CONFIG_VALUE_1": "false",
     }
-    commands = stage.commands if stage.commands is not None else position.created.checks
+    commands = stage.commands if stage.commands is not None else position.pinned.checks
     argv, stdin, timeout = _program(hands, started, stage, run, place, env, commands)
     return {
         "argv": argv,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from issueflow.engine import cleanup, collect, decisions, launch
+from issueflow.engine import cleanup, collect, decisions, launch, notice
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import delivered_branch, find, load, settle, write
 from issueflow.files import crash_point
@@ -102,6 +102,7 @@ def _step(hands: Hands, folder: IssueFolder, goal: Goal) -> tuple[Position, Posi
     """Look again under the lock, and do the one step that is due."""
     position = settle(hands, folder)
     cleanup.tidy(hands, folder, position)
+    position = notice.adopt(hands, folder, position)
     if goal.until and position.stage == goal.until and position.status == "ready" and not position.open_run:
         return position, position, Ask(f"stopped before {goal.until}, as asked")
     if goal.replace and position.hold and position.hold.cause in ("died", "setup"):
@@ -150,7 +151,10 @@ def _tidied(hands: Hands, folder: IssueFolder, position: Position) -> Position:
 
 def _deliver(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     branch = delivered_branch(position)
-    hands.repository.make(f"refs/heads/{branch}", position.head)
+    if position.delivered and position.delivered.commit != position.head:  # delivered again, after a reopen
+        hands.repository.move(f"refs/heads/{branch}", position.head, position.delivered.commit)
+    else:
+        hands.repository.make(f"refs/heads/{branch}", position.head)
     crash_point("deliver.branch")
     return write(hands, folder, lambda **head: Delivered(**head, branch=branch, commit=position.head))
 

@@ -10,10 +10,18 @@ from issueflow.models import Life, Sight
 class Start:
     """Write the intent of the next run."""
 
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would start {position.stage}, round {position.round}, attempt {position.attempt}"
+
 
 @dataclass(frozen=True)
 class Prepare:
     """Make worktree, order and launch file of the open run, again if need be, and hand it to the host."""
+
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would prepare and launch {position.stage} again"
 
 
 @dataclass(frozen=True)
@@ -22,10 +30,18 @@ class Wait:
 
     why: str
 
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would follow the run of {position.stage}: {self.why}"
+
 
 @dataclass(frozen=True)
 class Collect:
     """Take in what the ended run left."""
+
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would take in what the run of {position.stage} left"
 
 
 @dataclass(frozen=True)
@@ -34,20 +50,36 @@ class Drop:
 
     reason: str
 
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would write off the run of {position.stage}, keeping its work: {self.reason}"
+
 
 @dataclass(frozen=True)
 class Stop:
     """End the processes of a run whose Issue is over."""
+
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return "would end the processes of the run"
 
 
 @dataclass(frozen=True)
 class Present:
     """Fix what a person is asked to decide on."""
 
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would ask you to decide at {position.stage}"
+
 
 @dataclass(frozen=True)
 class Deliver:
     """Make the branch a person merges."""
+
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return "would make the branch to merge"
 
 
 @dataclass(frozen=True)
@@ -56,10 +88,18 @@ class Ask:
 
     question: str
 
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"would wait: {self.question}"
+
 
 @dataclass(frozen=True)
 class End:
     """The Issue is over."""
+
+    def say(self, position: Position) -> str:
+        """In words, as --dry-run prints it."""
+        return f"is over: {position.status}"
 
 
 Step = Start | Prepare | Wait | Collect | Drop | Stop | Present | Deliver | Ask | End

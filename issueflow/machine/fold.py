@@ -9,6 +9,8 @@ from typing import Literal
 from issueflow.models import (
     ENDS,
     HOLD,
+    Adopted,
+    Amended,
     Branch,
     ChecklistItem,
     CheckRun,
@@ -23,8 +25,10 @@ from issueflow.models import (
     Finding,
     JournalEntry,
     Loop,
+    Noted,
     NotRun,
     Outcome,
+    Pinned,
     Presented,
     Response,
     Stage,
@@ -73,6 +77,8 @@ class Position:
     """Everything that follows from a journal."""
 
     created: Created
+    requirement: Document
+    pinned: Pinned
     status: Status
     stage: str
     round: int
@@ -100,6 +106,7 @@ class Position:
     decisions: tuple[Decision, ...]
     feedback: tuple[str, ...]
     decided: tuple[Decided, ...]
+    notes: tuple[Noted, ...]
     delivered: Delivered | None
     at: str
     entries: int
@@ -116,8 +123,8 @@ class Position:
 
     @property
     def workflow(self) -> Workflow:
-        """The workflow as it was pinned at `new`."""
-        return self.created.workflow
+        """The workflow as it was pinned at `new`, or by the last `amend`."""
+        return self.pinned.workflow
 
     @property
     def is_over(self) -> bool:
@@ -130,6 +137,16 @@ class Position:
         found = [finding for run in self.runs if run.ended for finding in run.ended.outcome.findings]
         found += [finding for decision in self.decided for finding in decision.findings]
         return max([0, *(int(finding.id[1:]) for finding in found)]) + 1
+
+    @property
+    def head_run(self) -> Run | None:
+        """The newest writing run with an accepted result: whose branch holds the head."""
+        stages = self.workflow.stages
+        for run in reversed(self.runs):
+            stage = stages.get(run.started.stage)
+            if stage and stage.writes and run.ended and run.ended.outcome.cls == "accepted":
+                return run
+        return None
 
     def kind(self) -> Stage:
         """The declaration of the stage the Issue stands at."""
@@ -163,8 +180,8 @@ def evidence(position: Position) -> Evidence:
         if (document := position.current(name))
     ]
     return Evidence(
-        requirement=position.created.requirement.sha256,
-        workflow=position.created.workflow_digest,
+        requirement=position.requirement.sha256,
+        workflow=position.pinned.digest,
         plan=", ".join(f"{d.name} v{d.version} {d.sha256}" for d in plans) or None,
         base=position.base,
         head=position.head,
@@ -202,9 +219,10 @@ class _Walk:
 
     def __init__(self, created: Created) -> None:
         self.created = created
-        self.workflow = created.workflow
+        self.requirement = created.requirement
+        self.pinned = created.pinned
         self.status: Status = "ready"
-        self.stage = created.workflow.start
+        self.stage = self.workflow.start
         self.head, self.tree = created.base, created.base_tree
         self.hold: Hold | None = None
         self.open_run: Started | None = None
@@ -224,9 +242,14 @@ class _Walk:
         self.questions: tuple[str, ...] = ()
         self.decisions: tuple[Decision, ...] = ()
         self.decided: list[Decided] = []
+        self.notes: list[Noted] = []
         self.spent_from = 0
         self.at = created.at
         self.entries = 1
+
+    @property
+    def workflow(self) -> Workflow:
+        return self.pinned.workflow
 
     def apply(self, entry: JournalEntry) -> None:
         self.entries += 1
@@ -244,6 +267,12 @@ class _Walk:
                 self.on_decided(entry)
             case Delivered():
                 self.delivered, self.status = entry, "delivered"
+            case Amended():
+                self.on_amended(entry)
+            case Adopted():
+                self.on_adopted(entry)
+            case Noted():
+                self.notes.append(entry)
             case Created():
                 raise ValueError("a journal holds one `created` entry")
 
@@ -304,6 +333,11 @@ class _Walk:
                 self.due.clear()
                 self.questions, self.decisions = (), ()
                 self.leave(entry.stage, "approve", by_person=True)
+            case "skip" if entry.stage == self.stage and not self.open_run:
+                passed = {"review": "approve", "check": "pass"}[self.workflow.stages[entry.stage].kind]
+                self.leave(entry.stage, passed, by_person=True)
+            case "reopen" if entry.stage in self.workflow.stages and not self.open_run:
+                self.enter(entry.stage, None)
             case "request-changes" if self.hold:
                 self.enter(self.rework(self.hold.stage), None)
             case "request-changes":
@@ -312,6 +346,42 @@ class _Walk:
                 self.again(self.hold)
             case _:
                 raise ValueError(f"{entry.verb} was recorded while nothing was asked")
+
+    def on_amended(self, entry: Amended) -> None:
+        """Begin again with what is new; the code stays, and so do documents, findings and totals."""
+        self.requirement = entry.requirement or self.requirement
+        if entry.pinned:
+            self.pinned = entry.pinned
+            self.counts = {name: self.counts.get(name, _Count()) for name in self.workflow.loops}
+        self.enter(self.workflow.start, None)
+
+    def on_adopted(self, entry: Adopted) -> None:
+        """Go on from what was changed by hand: whatever was bound to it is asked again."""
+        if entry.document:
+            self.documents[entry.document.name] = (*self.documents.get(entry.document.name, ()), entry.document)
+            self.enter(self.judge_of(entry.document.name) or self.stage, None)
+        elif entry.commit and entry.tree:
+            same = entry.tree == self.tree
+            self.head, self.tree = entry.commit, entry.tree
+            self.visit.base = None
+            if not same:
+                self.enter(self.after_writing() or self.stage, None)
+            elif self.status == "waiting":
+                self.presented, self.status = None, "ready"
+
+    def judge_of(self, document: str) -> str | None:
+        """The first stage that judges a document: its review, else the person it is presented to."""
+        stages = self.workflow.stages.items()
+        reviews = [name for name, stage in stages if stage.target == document]
+        return next(iter([*reviews, *(name for name, stage in stages if document in stage.presents)]), None)
+
+    def after_writing(self) -> str | None:
+        """Where the newest accepted writing run led: what judges the code first."""
+        for run in reversed(self.runs.values()):
+            stage = self.workflow.stages.get(run.started.stage)
+            if stage and stage.writes and run.ended and run.ended.outcome.cls == "accepted":
+                return self.route(run.started.stage, "done")
+        return None
 
     # ── results ──
 
@@ -502,6 +572,8 @@ class _Walk:
         start, start_tree = (self.visit.base if writes else None) or (self.head, self.tree)
         return Position(
             created=self.created,
+            requirement=self.requirement,
+            pinned=self.pinned,
             status=self.status,
             stage=self.stage,
             round=self.counts[loops[0][0]].round if loops else 1,
@@ -529,6 +601,7 @@ class _Walk:
             decisions=self.decisions,
             feedback=tuple(self.visit.feedback),
             decided=tuple(self.decided),
+            notes=tuple(self.notes),
             delivered=self.delivered,
             at=self.at,
             entries=self.entries,

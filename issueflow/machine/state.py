@@ -18,12 +18,16 @@ def state(position: Position) -> dict[str, Any]:
         "max_rounds": position.max_rounds,
         "attempt": position.attempt,
         "waits_for": waits_for(position),
-        "workflow": created.workflow.name,
+        "workflow": position.workflow.name,
         "base": created.base,
         "base_name": created.base_name,
         "head": position.head,
-        "delivered": position.delivered.branch if position.delivered else None,
-        "requirement": {"origin": created.origin, "sha256": created.requirement.sha256},
+        "delivered": position.delivered.branch if position.delivered and position.status == "delivered" else None,
+        "requirement": {
+            "origin": created.origin,
+            "sha256": position.requirement.sha256,
+            "version": position.requirement.version,
+        },
         "rounds": {name: {"now": r.round, "ever": r.total} for name, r in position.rounds.items()},
         "documents": {
             name: {"version": d[-1].version, "sha256": d[-1].sha256} for name, d in position.documents.items()

@@ -202,14 +202,18 @@ class IssueFolder:
         """The copy of what the person wrote."""
         return self.folder / f"requirement.v{version}.md"
 
+    def workflow(self, version: int) -> Path:
+        """The workflow as it was pinned: workflow.yaml, workflow.v2.yaml …"""
+        return self.folder / ("workflow.yaml" if version == 1 else f"workflow.v{version}.yaml")
+
     def run(self, name: str) -> Path:
         """A run's folder: the contract between the engine and any process."""
         return self.folder / "runs" / name
 
     def recordable(self) -> list[str]:
         """The files that belong in the record, by name: everything a person could want back, no logs and no locks."""
-        found = [name for name in ("journal.jsonl", "issue.yaml", "workflow.yaml") if (self.folder / name).exists()]
-        found += [p.name for p in self.folder.glob("requirement.v*.md")]
+        found = [name for name in ("journal.jsonl", "issue.yaml") if (self.folder / name).exists()]
+        found += [p.name for pattern in ("requirement.v*.md", "workflow*.yaml") for p in self.folder.glob(pattern)]
         found += [f"artifacts/{p.name}" for p in (self.folder / "artifacts").glob("*") if not p.name.startswith(".")]
         for run in (self.folder / "runs").glob("*"):
             found += [f"runs/{run.name}/{name}" for name in RECORDED if (run / name).is_file()]
