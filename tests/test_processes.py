@@ -49,7 +49,9 @@ def reaped() -> Iterator[None]:
     """Whatever a test started is waited for, its pipes closed."""
     yield
     while STARTED:
-        STARTED.pop().communicate(timeout=60)
+        process = STARTED.pop()
+        if process.stdout and not process.stdout.closed:
+            process.communicate(timeout=60)
 
 
 def start(repo: Repo, *words: str) -> "subprocess.Popen[str]":
@@ -112,7 +114,8 @@ def test_a_second_advance_follows_the_live_run(slow: Repo, tmp_path: Path) -> No
     second = start(slow, "advance")
     time.sleep(0.5)
     (tmp_path / "go").touch()
-    assert (first.wait(30), second.wait(30)) == (0, 0)
+    said = [process.communicate(timeout=60)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), said
     assert len(starts(tmp_path)) == 1
     assert [r.started.stage for r in slow.position().runs] == ["develop", "verify"]
 

@@ -20,7 +20,8 @@ def init(
 ) -> int:
     """Write .issueflow/ for this project
 
-    Detects the project's checks, asks nothing, overwrites nothing. Look at .issueflow/config.yaml afterwards and commit the folder.
+    Detects the project's checks, asks nothing, overwrites nothing. Look at .issueflow/config.yaml afterwards and
+    commit the folder.
 
     Example: issueflow init --agent codex
     """
@@ -100,7 +101,8 @@ def demo(
 ) -> int:
     """See a whole walk in a small repository
 
-    A requirement goes through the workflow `default`. Everything is real but the agent, which plays a script: worktrees, commits, reviews that send back, checks.
+    A requirement goes through the workflow `default`. Everything is real but the agent, which plays a script:
+    worktrees, commits, reviews that send back, checks.
 
     Example: issueflow demo --yes --dir /tmp/shop
     """

@@ -23,7 +23,8 @@ def cleanup(
 ) -> int:
     """Remove worktrees that hold nothing of their own
 
-    What goes is proven to be kept elsewhere. Branches stay. A worktree that holds anything of its own stays too, with the reason and a command that shows it.
+    What goes is proven to be kept elsewhere. Branches stay. A worktree that holds anything of its own stays too,
+    with the reason and a command that shows it.
 
     Example: issueflow cleanup --dry-run
     """

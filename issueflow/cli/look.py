@@ -1,4 +1,4 @@
-"""Verbs that only look: status, show, diff, log, logs, verify. None takes a lock; only status of one Issue calls git."""
+"""Verbs that only look: status, show, diff, log, logs, verify. None takes a lock; status calls git for one only."""
 
 import os
 import sys
@@ -392,7 +392,8 @@ def _copy_log(path: Path, start: int, raw: bool) -> int:
 def verify(issue: IssueArgument = None) -> int:
     """Check the chain of evidence
 
-    From the requirement to the delivered head: every verdict and approval with the version and commit it is bound to; exit code 1 where the chain breaks.
+    From the requirement to the delivered head: every verdict and approval with the version and commit it is bound
+    to; exit code 1 where the chain breaks.
 
     Example: issueflow verify ISSUE-7
     """
