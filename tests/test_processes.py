@@ -1,5 +1,6 @@
 """What happens to a run when the processes around it stop, are stopped, or die."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -31,7 +32,7 @@ def slow(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     yield repo
     (tmp_path / "go").touch()
     for pid in processes.marked(repo.position().runs[-1].started.mark("ISSUE-1")) if repo.position().runs else []:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
 
 
 def until(what: Callable[[], object], limit: float = 20) -> None:
@@ -83,6 +84,11 @@ def mark(repo: Repo) -> str:
 
 def runner_pid(repo: Repo, run: str = "01-develop") -> int:
     return int(json.loads((repo.run_folder(run) / "started.json").read_text())["runner"]["pid"])
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may just have ended
+        os.kill(pid, signal.SIGKILL)
 
 
 def wait_dead(repo: Repo, pid: int) -> None:
@@ -156,7 +162,7 @@ def test_a_dead_run_asks_and_resume_goes_on_from_what_it_had_written(slow: Repo,
     until(begun(tmp_path))
     os.killpg(first.pid, signal.SIGKILL)
     for pid in [runner_pid(slow), *processes.marked(mark(slow))]:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     first.communicate()
     assert "interrupted" in slow.cli("status").stdout  # BR-076: read-only status says so
     asked = slow.cli("advance")
@@ -258,7 +264,7 @@ def test_a_run_started_by_another_machine_is_never_taken_for_dead(slow: Repo, tm
     until(begun(tmp_path))
     os.killpg(first.pid, signal.SIGKILL)
     for pid in [runner_pid(slow), *processes.marked(mark(slow))]:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     path = slow.run_folder("01-develop") / "started.json"
     started = json.loads(path.read_text())
     path.write_text(json.dumps({**started, "machine": "elsewhere", "runner": {**started["runner"], "boot": "other"}}))
