@@ -86,8 +86,7 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
     """
     for run in position.runs:
         closing = run.ended or run.dropped
-        stage = position.workflow.stages[run.started.stage]
-        if stage.writes or closing is None or closing.code.changed:
+        if run.stage.writes or closing is None or closing.code.changed:
             continue
         folder_of_run = folder.run(run.started.name)
         if (folder_of_run / "tidy.json").exists():

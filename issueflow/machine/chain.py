@@ -37,10 +37,9 @@ def chain(position: Position) -> list[Link]:
     stages = position.workflow.stages
     newest: dict[str, tuple[int, Link]] = {}
     for run in position.runs:
-        stage = stages.get(run.started.stage)
-        if stage and stage.kind in ("review", "check") and run.ended and run.ended.outcome.cls == "accepted":
+        if run.started.stage in stages and run.stage.kind in ("review", "check") and run.is_accepted and run.ended:
             verdict, by = run.ended.outcome.verdict or "", run.started.agent or "checks"
-            stale = changed(stage, run.ended.evidence, now)
+            stale = changed(run.stage, run.ended.evidence, now)
             newest[run.started.stage] = (run.ended.n, Link(run.started.stage, verdict, by, run.ended.evidence, stale))
     for decision in position.decided:
         stage = stages.get(decision.stage)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from issueflow.models import (
@@ -51,11 +51,17 @@ class Hold:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: how it began and, once known, how it ended."""
+    """One run: how it began, by which declaration of its stage, and, once known, how it ended."""
 
     started: Started
+    stage: Stage
     ended: Ended | None = None
     dropped: Dropped | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Did it end with a result that counts?"""
+        return self.ended is not None and self.ended.outcome.cls == "accepted"
 
     @property
     def tip(self) -> str:
@@ -141,12 +147,7 @@ class Position:
     @property
     def head_run(self) -> Run | None:
         """The newest writing run with an accepted result: whose branch holds the head."""
-        stages = self.workflow.stages
-        for run in reversed(self.runs):
-            stage = stages.get(run.started.stage)
-            if stage and stage.writes and run.ended and run.ended.outcome.cls == "accepted":
-                return run
-        return None
+        return next((run for run in reversed(self.runs) if run.is_accepted and run.stage.writes), None)
 
     def kind(self) -> Stage:
         """The declaration of the stage the Issue stands at."""
@@ -283,7 +284,7 @@ class _Walk:
             raise ValueError(f"run {entry.run} started while run {self.open_run.run} was open")
         if entry.stage not in self.workflow.stages:
             raise ValueError(f"run {entry.run} is of a stage that the workflow does not have: {entry.stage}")
-        self.runs[entry.run] = Run(entry)
+        self.runs[entry.run] = Run(entry, self.workflow.stages[entry.stage])
         self.open_run, self.status = entry, "running"
         if entry.continuation:
             self.visit.continued = True
@@ -298,7 +299,7 @@ class _Walk:
 
     def on_ended(self, entry: Ended) -> None:
         started = self.close(entry.run)
-        self.runs[entry.run] = Run(started, ended=entry)
+        self.runs[entry.run] = replace(self.runs[entry.run], ended=entry)
         if self.status in ENDS:
             return
         self.status = "ready"
@@ -312,7 +313,7 @@ class _Walk:
 
     def on_dropped(self, entry: Dropped) -> None:
         started = self.close(entry.run)
-        self.runs[entry.run] = Run(started, dropped=entry)
+        self.runs[entry.run] = replace(self.runs[entry.run], dropped=entry)
         if self.status in ENDS:
             return
         if self.workflow.stages[started.stage].writes:
@@ -377,11 +378,10 @@ class _Walk:
 
     def after_writing(self) -> str | None:
         """Where the newest accepted writing run led: what judges the code first."""
-        for run in reversed(self.runs.values()):
-            stage = self.workflow.stages.get(run.started.stage)
-            if stage and stage.writes and run.ended and run.ended.outcome.cls == "accepted":
-                return self.route(run.started.stage, "done")
-        return None
+        written = (run for run in reversed(self.runs.values()) if run.is_accepted and run.stage.writes)
+        run = next(written, None)
+        known = run is not None and run.started.stage in self.workflow.stages
+        return self.route(run.started.stage, "done") if run and known else None
 
     # ── results ──
 
