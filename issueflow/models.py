@@ -109,7 +109,7 @@ class NoProgress(Noun):
     """Leave the loop when the watched combination was seen in an earlier round, from round `rounds` on."""
 
     rounds: Annotated[int, Field(ge=2, le=100)] = 2
-    watch: tuple[Literal["tree", "open_findings", "failing_checks"], ...]
+    watch: Annotated[tuple[Literal["tree", "open_findings", "failing_checks"], ...], Field(min_length=1)]
     to: str
 
 
@@ -298,7 +298,7 @@ class ReviewResult(Head):
     reviewed: Line
     findings: tuple[ClaimedFinding, ...] = ()
     covered: tuple[Covered, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[Line, ...] = ()
     not_applicable: tuple[NotApplicable, ...] = ()
 
 

@@ -39,7 +39,9 @@ def render(name: str, role: str | None, values: dict[str, Any], overrides: Path 
     )
     wanted = [f"{name}.{role}.md", f"{name}.md"] if role else [f"{name}.md"]
     try:
-        return environment.select_template(wanted).render(values)
+        template = environment.select_template(wanted)
+        wanted = [template.name or wanted[0]]
+        return template.render(values)
     except TemplateError as error:
         where = getattr(error, "name", None) or wanted[-1]
         raise WrongWords(f"the prompt {where} cannot be rendered: {error}", "issueflow init --help") from error

@@ -396,10 +396,11 @@ def _plans(position: Position) -> list[str]:
 
 
 def _said(position: Position, started: Started) -> list[str]:
-    """What a person said on the way that is no finding: the message of an approval."""
+    """What a person said on the way that is no finding: the word with an approval, the reason of a retry."""
     if position.workflow.stages[started.stage].kind != "agent":
         return []
-    return [f"{d.by} approved {d.stage}: {d.message}" for d in position.decided if d.verb == "approve" and d.message]
+    worded = [d for d in position.decided if d.verb in ("approve", "retry", "reopen") and d.message]
+    return [f"{d.by}, {d.verb} at {d.stage}: {d.message}" for d in worded]
 
 
 def _skeleton(position: Position, started: Started, stage: Stage) -> str:

@@ -62,7 +62,7 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
     Raises Busy when another command holds the Issue's lock for longer than five seconds.
     """
     folder = find(hands, name)
-    begun, announced = len(load(folder).runs), 0
+    begun, announced = _closed(load(folder)), 0
     while True:
         position = load(folder)
         step = decide(position, look(folder, position))
@@ -84,7 +84,11 @@ def _reached(position: Position, step: Step, goal: Goal, begun: int) -> bool:
         return False
     if goal.until and position.stage == goal.until and position.status in ("ready", "waiting"):
         return True
-    return goal.once and isinstance(step, Collect | Drop) and len(position.runs) > begun
+    return goal.once and isinstance(step, Collect | Drop) and _closed(position) > begun
+
+
+def _closed(position: Position) -> int:
+    return sum(1 for run in position.runs if run.ended or run.dropped)
 
 
 def look(folder: IssueFolder, position: Position) -> Sight | None:

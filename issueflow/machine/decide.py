@@ -134,6 +134,8 @@ def _with_open_run(position: Position, sight: Sight) -> Step:
     if position.is_over:
         if alive:
             return Stop()
+        if sight.started and Life.UNKNOWN in (sight.runner, sight.agent):
+            return Ask(f"cannot tell whether the run is alive: {sight.detail}")
         return Drop("it had not ended when the Issue was closed")
     match (sight.started, sight.runner, sight.agent):
         case (False, Life.ALIVE, _):

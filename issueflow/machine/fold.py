@@ -230,7 +230,7 @@ class _Walk:
         self.presented: Presented | None = None
         self.delivered: Delivered | None = None
         self.runs: dict[int, Run] = {}
-        self.counts = {name: _Count(total=self.stage in loop.stages) for name, loop in self.workflow.loops.items()}
+        self.counts = {name: _Count(total=int(self.stage in loop.stages)) for name, loop in self.workflow.loops.items()}
         self.visit = _Visit()
         self.verdicts: dict[str, str] = {}
         self.documents: dict[str, tuple[Document, ...]] = {}
@@ -323,6 +323,8 @@ class _Walk:
 
     def on_decided(self, entry: Decided) -> None:
         self.decided.append(entry)
+        if self.ask_about_budget():
+            self.spent_from = len(self.runs)
         for finding in entry.findings:
             self.findings[finding.id] = finding
             self.due[finding.id] = None
@@ -412,7 +414,7 @@ class _Walk:
         for response in outcome.responses:
             self.responses[response.finding] = response
             self.due.pop(response.finding, None)
-        if stage.kind in ("review", "check"):
+        if stage.kind in ("review", "check") and outcome.verdict not in ("blocked", "error"):
             for finding in [f for f in self.findings.values() if f.stage == name]:
                 del self.findings[finding.id]
                 self.due.pop(finding.id, None)
@@ -431,7 +433,10 @@ class _Walk:
                 visit.base = None
                 self.ask("violation", f"run {started.name} wrote where it must not: {why}", started.stage)
             case "setup":
-                visit.attempts -= 1
+                if started.continuation:
+                    visit.continuation, visit.continued = True, False
+                else:
+                    visit.attempts -= 1
                 self.ask("setup", f"the set-up of {started.name} failed: {why}", started.stage)
             case "contradicted":
                 visit.contradicted += 1
@@ -475,12 +480,7 @@ class _Walk:
             halted = self.spend(name, loop, source)
             if halted:
                 return
-        for name, loop in self.workflow.loops.items():
-            if target in loop.stages and (source is None or source not in loop.stages):
-                count = self.counts[name]
-                count.round, count.seen = 1, set()
-                count.total += 1
-        self.arrive(target)
+        self.arrive(target, source)
 
     def back_edge(self, source: str, target: str) -> tuple[str, Loop] | None:
         return next(((n, loop) for n, loop in loops_of(self.workflow, source) if loop.back_to == target), None)
@@ -493,20 +493,20 @@ class _Walk:
         count.seen.add(signature)
         if limit and seen and count.round >= limit.rounds:
             reason = f"no progress in {name}: round {count.round} of {source} ended where an earlier one did"
-            self.divert("stalled", limit.to, reason, loop)
+            self.divert("stalled", limit.to, reason, loop, source)
             return True
         if count.round >= loop.max_rounds:
-            self.divert("exhausted", loop.on_exhausted, f"{name} has used its {loop.max_rounds} rounds", loop)
+            self.divert("exhausted", loop.on_exhausted, f"{name} has used its {loop.max_rounds} rounds", loop, source)
             return True
         count.round += 1
         count.total += 1
         return False
 
-    def divert(self, cause: Cause, target: str, reason: str, loop: Loop) -> None:
+    def divert(self, cause: Cause, target: str, reason: str, loop: Loop, source: str) -> None:
         if target == HOLD:
             self.ask(cause, reason, loop.back_to)
         else:
-            self.arrive(target)
+            self.arrive(target, source)
             self.visit.feedback.append(reason)
 
     def signature(self, loop: Loop) -> str:
@@ -518,7 +518,12 @@ class _Walk:
         }
         return hashlib.sha256(json.dumps([seen[name] for name in watch]).encode()).hexdigest()
 
-    def arrive(self, target: str) -> None:
+    def arrive(self, target: str, source: str | None) -> None:
+        for name, loop in self.workflow.loops.items():
+            if target in loop.stages and (source is None or source not in loop.stages):
+                count = self.counts[name]
+                count.round, count.seen = 1, set()
+                count.total += 1
         self.visit = _Visit()
         self.presented = None
         if target == HOLD:
@@ -543,13 +548,22 @@ class _Walk:
         else:
             kept, feedback = self.visit.base, self.visit.feedback
             self.enter(hold.stage, None)
-            if hold.stage == self.stage and hold.cause == "fault":
-                self.visit.base, self.visit.feedback = kept, feedback
+            if hold.stage == self.stage:
+                self.visit.feedback = [*feedback, hold.reason]
+                if hold.cause == "fault":
+                    self.visit.base = kept
 
     def rework(self, stage: str) -> str:
         """Where a person's request for changes leads while `stage` is held: back to the work it judges."""
         loops = loops_of(self.workflow, stage)
         return loops[0][1].back_to if loops else stage
+
+    def ask_about_budget(self) -> bool:
+        kind = self.workflow.stages[self.stage].kind
+        if self.status != "ready" or kind == "human" or not (reason := self.over_budget()):
+            return False
+        self.ask("budget", reason, self.stage)
+        return True
 
     def over_budget(self) -> str | None:
         budget = self.workflow.budget
@@ -564,9 +578,7 @@ class _Walk:
     # ── the answer ──
 
     def position(self) -> Position:
-        kind = self.workflow.stages[self.stage].kind
-        if self.status == "ready" and kind != "human" and (reason := self.over_budget()):
-            self.ask("budget", reason, self.stage)
+        self.ask_about_budget()
         loops = loops_of(self.workflow, self.stage)
         writes = self.workflow.stages[self.stage].writes
         start, start_tree = (self.visit.base if writes else None) or (self.head, self.tree)

@@ -23,7 +23,9 @@ from issueflow.models import (
 
 MOST_BYTES = 256 * 1024
 MOST_DEPTH = 32
-MOST_TRIES = 64
+MOST_TRIES = 64  # opening braces looked at for one place where the nonce stands
+MOST_PLACES = 1_000
+MOST_WORDS = 500
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class _Refused(Exception):
     def __init__(self, cls: str, *errors: str) -> None:
         super().__init__(cls)
         self.cls = cls
-        self.errors = errors
+        self.errors = tuple(error if len(error) <= MOST_WORDS else error[:MOST_WORDS] + " …" for error in errors[:20])
 
 
 def judge(
@@ -208,12 +210,16 @@ def _in_output(output: str, nonce: str, verdicts: tuple[str, ...]) -> Iterator[d
     Each place where the nonce stands is tried from the nearest opening brace backwards, a bounded number of times.
     """
     found: list[dict[str, Any]] = []
-    at = output.find(nonce)
-    tries = 0
-    while at != -1 and tries < MOST_TRIES:
+    tried: set[int] = set()
+    at = output.rfind(nonce)
+    places = 0
+    while at != -1 and places < MOST_PLACES:
+        places += 1
+        tries = 0
         start = output.rfind("{", 0, at)
-        while start != -1 and tries < MOST_TRIES and at - start < MOST_BYTES:
+        while start != -1 and start not in tried and tries < MOST_TRIES and at - start < MOST_BYTES:
             tries += 1
+            tried.add(start)
             value = _object_at(output, start)
             if value is not None:
                 if value.get("nonce") == nonce and value.get("verdict") in verdicts and value not in found:
@@ -221,7 +227,7 @@ def _in_output(output: str, nonce: str, verdicts: tuple[str, ...]) -> Iterator[d
                 if value.get("nonce") == nonce:
                     break
             start = output.rfind("{", 0, start)
-        at = output.find(nonce, at + len(nonce))
+        at = output.rfind(nonce, 0, at)
     yield from found
 
 
@@ -293,6 +299,8 @@ def _agent_errors(started: Started, stage: Stage, result: AgentResult) -> list[s
     errors += [
         f"artifact {a.name} needs a path or a text" for a in result.artifacts if (a.path is None) == (a.text is None)
     ]
+    if result.checklist and stage.checklist != "define":
+        errors.append("this stage does not define the checklist")
     errors += _repeated("artifact", [artifact.name for artifact in result.artifacts])
     errors += _repeated("checklist item", [item.id for item in result.checklist])
     if result.verdict == "needs_input" and not (result.questions or result.decisions):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from issueflow.models import ENDS, HOLD, VERDICTS, Stage, Workflow
 
+GOOD = {"done", "approve", "pass", "none"}
 OPTIONAL = {"incomplete", "needs_input", "none"}  # these have a default way on; see docs/concepts.md
 KEYS = {
     "agent": {"role", "access", "inputs", "produces", "checklist", "session", "attempts", "timeout"},
@@ -23,7 +24,7 @@ def check_workflow(workflow: Workflow, *, bound: dict[str, str], has_checks: boo
     errors = [*_names(workflow), *_stages(workflow), *_roles(workflow, bound), *_checks(workflow, has_checks)]
     if errors:
         return errors  # the graph is only worth walking once its parts are right
-    return [*_loops(workflow), *_reach(workflow), *_cycles(workflow), *_unreviewed(workflow)]
+    return [*_loops(workflow), *_reach(workflow), *_cycles(workflow), *_unreviewed(workflow), *_refused(workflow)]
 
 
 def targets(stage: Stage) -> list[str]:
@@ -61,6 +62,7 @@ def _stages(workflow: Workflow) -> Iterator[str]:
         for key in sorted(stage.model_fields_set - {"kind", "next"} - KEYS[stage.kind]):
             yield f"stage {name}: {key} has no meaning for kind {stage.kind}"
         yield from _routes(name, stage)
+        yield from _guards(name, stage, workflow)
         if stage.kind == "agent" and stage.role is None:
             yield f"stage {name} names no role"
         if stage.kind == "review":
@@ -97,6 +99,18 @@ def _routes(name: str, stage: Stage) -> Iterator[str]:
             yield f"stage {name} routes incomplete, which always means another attempt"
     elif not stage.next or stage.next[-1].when:
         yield f"stage {name}: the last way on must be unconditional"
+
+
+def _guards(name: str, stage: Stage, workflow: Workflow) -> Iterator[str]:
+    for branch in () if isinstance(stage.next, dict) else stage.next:
+        for other, verdicts in branch.when.items():
+            if other not in workflow.stages:
+                yield f"stage {name}: a way on looks at {other}, which is no stage"
+                continue
+            kind = workflow.stages[other].kind
+            for verdict in verdicts:
+                if verdict not in VERDICTS[kind]:
+                    yield f"stage {name}: a way on waits for {verdict}, which is no verdict of kind {kind}"
 
 
 def _produced(workflow: Workflow) -> set[str]:
@@ -174,6 +188,26 @@ def _cycles(workflow: Workflow) -> Iterator[str]:
         if cycle := visit(name, ()):
             yield f"the cycle {cycle} has neither a bounded loop nor a person in it"
             return
+
+
+def _refused(workflow: Workflow) -> Iterator[str]:
+    """What was not approved may not be delivered all the same, and cancel means the end."""
+    for name, stage in workflow.stages.items():
+        if isinstance(stage.next, dict):
+            ways = [(f"{name} {verdict}", target) for verdict, target in stage.next.items() if verdict not in GOOD]
+        else:
+            sure = [branch for branch in stage.next if set(branch.when.get(name, ("",))) <= GOOD]
+            ways = [(f"{name} (any verdict)", branch.to) for branch in stage.next if branch not in sure]
+            ways = [] if stage.kind == "agent" else ways
+        for what, target in ways:
+            if target == "delivered":
+                yield f"{what} leads to delivered, though nobody approved"
+        if stage.kind == "human" and isinstance(stage.next, dict) and stage.next["cancel"] != "cancelled":
+            yield f"stage {name}: cancel leads to {stage.next['cancel']}; it always ends the Issue as cancelled"
+    for name, loop in workflow.loops.items():
+        for target in (loop.on_exhausted, loop.no_progress.to if loop.no_progress else ""):
+            if target == "delivered":
+                yield f"loop {name} leads out to delivered, though nobody approved"
 
 
 def _unreviewed(workflow: Workflow) -> Iterator[str]:
