@@ -37,8 +37,8 @@ def seconds(value: object) -> object:
 
 
 Duration = Annotated[int, BeforeValidator(seconds), Field(gt=0)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}\z")]
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\z")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
 
@@ -61,6 +61,8 @@ class Command(Noun):
 
 def as_command(value: object) -> object:
     """A check may be written as the bare shell line."""
+    if isinstance(value, bool | int | float) or value is None:
+        raise ValueError("a command is a shell line; put it in quotes, or YAML reads it as something else")
     return {"run": value} if isinstance(value, str) else value
 
 
@@ -172,7 +174,7 @@ class Config(Noun):
     roles: dict[Name, Name]
     workflow: Name = "default"
     checks: tuple[CommandLine, ...] = ()
-    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}\z")] = "issueflow"
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")] = "issueflow"
     worktrees: Worktrees = Worktrees()
     caches: tuple[str, ...] = (
         "__pycache__",
@@ -198,7 +200,7 @@ class Artifact(Noun):
 class ChecklistItem(Noun):
     """One acceptance item, and where it comes from."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^C[1-9][0-9]{0,3}\z")]
+    id: Annotated[str, StringConstraints(pattern=r"^C[1-9][0-9]{0,3}$")]
     text: Line
     source: Line
 
@@ -206,7 +208,7 @@ class ChecklistItem(Noun):
 class Decision(Noun):
     """A choice only a person can make, with what the agent would choose."""
 
-    id: Name | Annotated[str, StringConstraints(pattern=r"^D[1-9][0-9]{0,2}\z")]
+    id: Name | Annotated[str, StringConstraints(pattern=r"^D[1-9][0-9]{0,2}$")]
     question: Line
     options: tuple[Line, ...]
     recommendation: Line
@@ -230,7 +232,7 @@ class NotRun(Noun):
 class Response(Noun):
     """The author's answer to one finding."""
 
-    finding: Annotated[str, StringConstraints(pattern=r"^F[1-9][0-9]{0,5}\z")]
+    finding: Annotated[str, StringConstraints(pattern=r"^F[1-9][0-9]{0,5}$")]
     action: Literal["fixed", "disputed", "deferred"]
     reason: Line
 

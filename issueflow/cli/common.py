@@ -27,6 +27,11 @@ def project() -> "Project":
     return Project(Path.cwd())
 
 
+def is_issue(word: str) -> bool:
+    """Does the word name an Issue, by its form?"""
+    return word.upper().startswith("ISSUE-") or (word.isascii() and word.isdigit())
+
+
 def issue_id(project: "Project", given: str | None) -> str:
     """The Issue meant; WrongWords when it is none, or when none was named and several are open."""
     from issueflow.models import ISSUE_ID

@@ -76,7 +76,7 @@ def retry(
     """
     from issueflow.engine import decisions
 
-    _require_reason("a retry", reason)
+    _require_reason("retry", reason)
     here = project()
     position = decisions.retry(here.hands(), issue_id(here, issue), plain(reason))
     answer(f"{position.issue}: {position.stage} may run again")
@@ -98,7 +98,7 @@ def skip(
     """
     from issueflow.engine import decisions
 
-    _require_reason("a skip", reason)
+    _require_reason("skip", reason)
     here = project()
     position = decisions.skip(here.hands(), issue_id(here, issue), stage, plain(reason))
     answer(f"{position.issue}: {stage} skipped")
@@ -119,7 +119,7 @@ def reopen(
     """
     from issueflow.engine import decisions
 
-    _require_reason("a reopen", reason)
+    _require_reason("reopen", reason)
     if not to:
         raise WrongWords("reopen needs the stage to go on from", "issueflow reopen ISSUE --to STAGE --reason TEXT")
     here = project()
@@ -131,7 +131,7 @@ def reopen(
 
 def _require_reason(what: str, reason: str) -> None:
     if not reason.strip():
-        raise WrongWords(f"{what} needs a reason", "issueflow retry ISSUE --reason TEXT")
+        raise WrongWords(f"a {what} needs a reason: --reason TEXT", f"issueflow {what} --help")
 
 
 def amend(

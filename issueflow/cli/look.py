@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from issueflow.cli.common import IssueArgument, issue_id, project, say_next
+from issueflow.cli.common import IssueArgument, is_issue, issue_id, project, say_next
 from issueflow.errors import WrongWords
 from issueflow.views import answer, clean, is_terminal, line, say
 from issueflow.views import diff as show_diff
@@ -51,11 +51,13 @@ def _status_of(here: "Project", name: str, as_json: bool) -> int:
         folder = find(here.hands(), name)
     position = load(folder)
     if as_json:
-        _print_json({"version": 1, "issues": [state(position)]})
+        _print_json({"version": overview.STATUS_VERSION, "issue": state(position)})
         return 0
     live = overview.live(here.store.root, row(position))
-    detail(state(position), live, _extra(here, folder, position), sys.stdout)
-    say_next(position)
+    extra = _extra(here, folder, position)
+    detail(state(position), live, extra, sys.stdout)
+    if "merged" not in dict(extra):
+        say_next(position)
     return 0
 
 
@@ -64,6 +66,8 @@ def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list
     extra = []
     base_name = position.created.base_name
     if base_name and here.repository.commit(base_name):
+        if position.status == "delivered" and here.repository.is_ancestor(position.head, base_name):
+            return [("merged", f"{base_name.removeprefix('refs/heads/')} holds it")]
         behind = here.repository.count(f"{position.base}..{base_name}")
         if behind:
             extra.append(("behind", f"{base_name.removeprefix('refs/heads/')} has {behind} commits more by now"))
@@ -105,8 +109,9 @@ def show(
     from issueflow.engine.issues import find, load
 
     here = project()
-    if issue is not None and what is None and not issue.upper().startswith("ISSUE-") and not issue.isdigit():
-        issue, what = None, issue  # `issueflow show plan`, where one Issue is open
+    if issue is not None and not is_issue(issue):  # `issueflow show run 5`, where one Issue is open
+        number = int(what) if what and what.isdigit() else number
+        issue, what = None, issue
     folder = find(here.hands(), issue_id(here, issue))
     position = load(folder)
     text, file = _shown(folder, position, what or ("presented" if position.status == "waiting" else "state"), number)
@@ -249,7 +254,7 @@ def _presented(folder: "IssueFolder", position: "Position") -> str:
     for question in (*position.questions, *(d.question for d in position.decisions)):
         parts.append(f"asked: {question}")
     for skipped in skips(position):
-        parts.append(f"skipped: {skipped.stage}, by {skipped.by}")
+        parts.append(f"skipped: {skipped.stage}, by {skipped.by}: {skipped.reason}")
     for item in position.not_run:
         parts.append(f"not run: {item.item} ({item.reason})")
     parts.append(f"approve: issueflow approve {issue}\nsend back: issueflow request-changes {issue} -m TEXT")
@@ -292,6 +297,8 @@ def diff(
 
     here = project()
     hands = here.hands()
+    if issue is not None and not is_issue(issue):  # `issueflow diff develop`
+        issue, what = None, issue
     position = load(find(hands, issue_id(here, issue)))
     base, head = (position.base, position.head) if what is None else _run_range(position, what)
     show_it = review.stat if stat else review.patch

@@ -80,11 +80,13 @@ def _run(root: Path, row: Row) -> dict[str, Any] | None:
 
 def _reload(root: Path, name: str) -> Row:
     """A row from a journal that has no summary of its own; imports what the short way does without."""
-    from issueflow.engine.issues import load
+    from issueflow.engine.issues import find, load
     from issueflow.machine.state import row
+    from issueflow.project import Project
     from issueflow.store.issue import IssueFolder
 
-    return row(load(IssueFolder(root / "issues" / name)))
+    folder = IssueFolder(root / "issues" / name)
+    return row(load(folder if folder.exists() else find(Project(root.parent).hands(), name)))
 
 
 def run_status(words: list[str]) -> int | None:

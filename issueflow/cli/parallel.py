@@ -31,7 +31,14 @@ def advance_many(names: list[str], jobs: int, flags: list[str]) -> int:
 
 def _advance(name: str, flags: list[str]) -> int:
     main = Path(__file__).resolve().parents[1] / "__main__.py"
-    argv = [sys.executable, str(main), "advance", name, *flags]
+    argv = [
+        sys.executable,
+        "-I",
+        str(main),
+        "advance",
+        name,
+        *flags,
+    ]  # -I: nothing of the folder we stand in is imported
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

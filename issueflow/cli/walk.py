@@ -15,7 +15,7 @@ from issueflow.views import answer, line, say, span
 
 if TYPE_CHECKING:
     from issueflow.engine.hands import Hands
-    from issueflow.machine import Position, Step
+    from issueflow.machine import Position, Run
     from issueflow.project import Project
 
 
@@ -51,20 +51,17 @@ class Teller:
             stage = position.open_run.stage if position.open_run else position.stage
             self.draw(f"  {stage} {why} · {span(seconds)}{more} · Ctrl-C leaves it running")
 
-    def moved(self, before: "Position", after: "Position", step: "Step") -> None:
-        """Tell what a step came to."""
-        from issueflow.machine import Collect, Drop
-
+    def moved(self, before: "Position", after: "Position") -> None:
+        """Tell what has happened between two positions, whoever did it."""
         self.wipe()
-        if isinstance(step, Collect | Drop) and before.open_run:
+        if before.open_run and after.open_run != before.open_run:
             self.tail_of(after)
-            self.closed(after)
+            self.closed(next(run for run in after.runs if run.started.run == before.open_run.run))
         if len(after.decided) > len(before.decided) and after.decided[-1].verb == "resume":
-            say(f"  {after.stage}: runs again from what the dead run had written")
+            say(f"  {after.stage} runs again")
 
-    def closed(self, position: "Position") -> None:
+    def closed(self, run: "Run") -> None:
         """Verdict, summary and whatever else a person should know of the run that has ended."""
-        run = position.runs[-1]
         if run.dropped:
             say(f"  ✗ died: {line(run.dropped.reason)}; its work is kept at {run.tip[:12]}", "red")
             return
@@ -258,10 +255,17 @@ def resume(issue: IssueArgument = None) -> int:
     Example: issueflow resume ISSUE-7
     """
     from issueflow.engine.decisions import refuse_inside_run
+    from issueflow.engine.issues import find, repair
 
     refuse_inside_run("resume")
     here = project()
-    return go(here.hands(), issue_id(here, issue), replace=True)
+    hands, name = here.hands(), issue_id(here, issue)
+    folder = find(hands, name)
+    with folder.lock("resume"):
+        mended = repair(hands, folder)
+    if mended:
+        say(mended)
+    return go(hands, name, replace=True)
 
 
 def cancel(

@@ -149,7 +149,7 @@ def _unsaved_files(
         changed = snapshot.differing(lens, run.tip, looked.tree)
         if before:  # what already differed when the worktree was made (line endings) is nobody's work
             changed &= snapshot.differing(lens, before, looked.tree) | snapshot.differing(lens, before, run.tip)
-        ignored = snapshot.ignored(lens, hands.config.caches)
+        ignored = [p for p in snapshot.ignored(lens, hands.config.caches) if not _is_brought(folder_of_run, place, p)]
     except IssueflowError as error:
         yield Reason(f"its files cannot be compared: {error}", show)
         return
@@ -168,6 +168,14 @@ def _unsaved_files(
             f"{_count(unsaved, 'file')} in {RUN_FOLDER} kept nowhere else: {_list(unsaved)}",
             show,
         )
+
+
+def _is_brought(run: Path, place: Place, path: bytes) -> bool:
+    """Did issueflow itself put this very file or link there (`worktrees: copy, link`), and is it as it was?"""
+    name = os.fsdecode(path)
+    digest = (read_json(run / "brought.json") or {}).get(name)
+    here = place.path / name
+    return digest is not None and (here.is_symlink() if digest == "" else baseline.digest(here) == digest)
 
 
 def _unsaved_outputs(run: Path, place: Place) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Acts 5 to 7 of a run: record what the agent left, judge what it claims, write the entry that makes it count."""
 
 import os
+import shlex
 import stat
 import time
 from pathlib import Path
@@ -69,7 +70,9 @@ def _exit(run: Path) -> Exit:
     try:
         return Exit.model_validate(read_json(run / "exit.json"))
     except (ValueError, ValidationError) as error:
-        raise Damaged(f"{run / 'exit.json'} cannot be read: {error}", "issueflow doctor") from error
+        raise Damaged(
+            f"{run / 'exit.json'} cannot be read: {error}", f"cat {shlex.quote(str(run / 'exit.json'))}"
+        ) from error
 
 
 def _finish(hands: Hands, folder: IssueFolder, position: Position, started: Started, how: Exit) -> Position:

@@ -24,9 +24,10 @@ from issueflow.models import (
     Presented,
     Started,
     branch_name,
+    record_ref,
 )
 from issueflow.store import index
-from issueflow.store.issue import IssueFolder
+from issueflow.store.issue import IssueFolder, sha256
 
 RESTORED = '{"restored": true}\n'
 
@@ -65,6 +66,32 @@ def load(folder: IssueFolder) -> Position:
         raise Damaged(f"{folder.journal}: {error}", f"issueflow resume {folder.name}") from error
 
 
+def repair(hands: Hands, folder: IssueFolder) -> str | None:
+    """Mend a damaged journal from its own sound part and its record; what was done in words, None when it is sound.
+
+    The damaged file is kept beside. Damaged when journal and record tell different stories: that is a person's to see.
+    """
+    try:
+        load(folder)
+        return None
+    except Damaged:
+        raw = folder.journal.read_bytes()
+    sound, recorded = folder.sound_part(), record.journal(hands.repository, folder.name) or b""
+    whole = sound if sound.startswith(recorded) else recorded if recorded.startswith(sound) else b""
+    if not whole:
+        raise _two_stories(folder)
+    aside = folder.journal.with_name(f"journal.jsonl.damaged-{sha256(raw)[:8]}")
+    replace_file(aside, raw)
+    replace_file(folder.journal, whole)
+    lines = whole.count(b"\n")
+    return f"{folder.name}: the journal was damaged; its {lines} sound entries stand, the damaged file is {aside}"
+
+
+def _two_stories(folder: IssueFolder) -> Damaged:
+    ref = record_ref(folder.name)
+    return Damaged(f"{folder.journal} and the record {ref} tell different stories", f"git show {ref}:journal.jsonl")
+
+
 def settle(hands: Hands, folder: IssueFolder) -> Position:
     """Bring record and issue.yaml up to the journal, and the journal up to a longer record; with the lock held."""
     folder.sweep()
@@ -74,10 +101,7 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     if recorded.startswith(whole) and len(recorded) > len(whole):
         replace_file(folder.journal, recorded)
     elif not whole.startswith(recorded):
-        raise Damaged(
-            f"{folder.journal} and the record refs/issueflow-records/{folder.name} tell different stories",
-            f"git show refs/issueflow-records/{folder.name}:journal.jsonl",
-        )
+        raise _two_stories(folder)
     position = load(folder)
     if len(whole) > len(recorded):
         publish(hands, folder, position, folder.entries()[-1])

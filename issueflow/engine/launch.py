@@ -136,7 +136,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
         place = _checkout(hands, position, started)
         _remember(run, place)
         lens = snapshot.grind(hands.repository, place, run / "git", hands.config.caches)
-        _bring_along(hands, place.path)
+        replace_file(run / "brought.json", to_json(_bring_along(hands, place.path)))
         _hand_over(hands, folder, position, started, run, place)
         crash_point("prepare.order")
         own = position.created.prefix
@@ -198,8 +198,12 @@ def record_start_tree(run: Path, lens: snapshot.Lens) -> None:
     replace_file(run / "before.json", to_json({"tree": looked.tree}))
 
 
-def _bring_along(hands: Hands, worktree: Path) -> None:
-    """Copy and link what the project wants in every worktree; a file that is not there is no reason to stop."""
+def _bring_along(hands: Hands, worktree: Path) -> dict[str, str]:
+    """Copy and link what the project wants in every worktree; path to digest of what was brought, links with none.
+
+    What is not there is no reason to stop: a fresh clone has no `.env` yet.
+    """
+    brought: dict[str, str] = {}
     for name in hands.config.worktrees.copy_:
         source, target = hands.project / name, worktree / name
         if source.is_dir():
@@ -207,11 +211,15 @@ def _bring_along(hands: Hands, worktree: Path) -> None:
         elif source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+        files = [target] if target.is_file() else sorted(target.rglob("*"))
+        brought |= {os.fspath(p.relative_to(worktree)): baseline.digest(p) for p in files if p.is_file()}
     for name in hands.config.worktrees.link:
         source, target = hands.project / name, worktree / name
         if source.exists() and not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(source)
+            brought[name] = ""
+    return brought
 
 
 # ── the order ──

@@ -43,8 +43,8 @@ class Watcher(Protocol):
     def followed(self, position: Position, why: str, seconds: float, run: Path) -> None:
         """A run goes on; called several times a second."""
 
-    def moved(self, before: Position, after: Position, step: Step) -> None:
-        """A step was done."""
+    def moved(self, before: Position, after: Position) -> None:
+        """The Issue stands elsewhere now, by a step of this process or of another."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,11 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
                 announced = position.open_run.run
                 watcher.began(position)
             _follow(folder, position, step, watcher)
+            watcher.moved(position, load(folder))
             continue
         with folder.lock("advance"):
             before, position, step = _step(hands, folder, goal)
-        watcher.moved(before, position, step)
+        watcher.moved(before, position)
         if isinstance(step, Ask | End) or _reached(position, step, goal, begun):
             return position
 

@@ -15,6 +15,7 @@ class Link:
     by: str
     bound: Evidence
     stale: tuple[str, ...]
+    reason: str = ""
 
 
 def binds(stage: Stage) -> tuple[str, ...]:
@@ -47,9 +48,8 @@ def chain(position: Position) -> list[Link]:
             stage and (stage.kind == "human" and decision.verb in ("approve", "request-changes"))
         ) or decision.verb == "skip":
             assert stage is not None
-            link = Link(
-                decision.stage, decision.verb, decision.by, decision.evidence, changed(stage, decision.evidence, now)
-            )
+            stale = changed(stage, decision.evidence, now)
+            link = Link(decision.stage, decision.verb, decision.by, decision.evidence, stale, decision.message)
             if decision.n > newest.get(decision.stage, (0, link))[0]:
                 newest[decision.stage] = (decision.n, link)
     return [link for _, link in sorted(newest.values(), key=lambda item: item[0])]

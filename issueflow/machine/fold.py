@@ -396,8 +396,8 @@ class _Walk:
             self.documents[document.name] = (*self.documents.get(document.name, ()), document)
         if outcome.checklist:
             self.checklist = outcome.checklist
-        self.questions = outcome.questions or self.questions
-        self.decisions = outcome.decisions or self.decisions
+        if stage.kind == "agent":
+            self.questions, self.decisions = outcome.questions, outcome.decisions
         if stage.kind == "check":
             self.checks = outcome.checks
         self.settle(started.stage, stage, outcome)

@@ -14,6 +14,7 @@ from typing import Any
 from issueflow.files import replace_file
 
 SHOWN_ENDED = 10
+RECORDS = "refs/issueflow-records"
 VERSION = 1
 ENDED = ("delivered", "cancelled", "failed")
 Row = dict[str, Any]
@@ -41,10 +42,7 @@ def listing(root: Path, reload: Callable[[str], Row], *, everything: bool = Fals
     An exception of `reload` marks that Issue as broken and leaves the others alone.
     """
     issues = root / "issues"
-    try:
-        stamp = issues.stat().st_mtime_ns
-    except FileNotFoundError:
-        return Listing([], 0, {})
+    stamp = [_changed(issues), _changed(root.parent / RECORDS), _changed(root.parent / "packed-refs")]
     cached = None if everything else _read(root / "index.json")
     if cached and cached.get("version") == VERSION and cached.get("stamp") == stamp:
         rows = [_fresh(issues, name, entry, reload) for name, entry in cached["rows"].items()]
@@ -55,8 +53,8 @@ def listing(root: Path, reload: Callable[[str], Row], *, everything: bool = Fals
     return _rebuild(root, issues, stamp, reload, everything)
 
 
-def _rebuild(root: Path, issues: Path, stamp: int, reload: Callable[[str], Row], everything: bool) -> Listing:
-    names = sorted((n for n in os.listdir(issues) if n[:6] == "ISSUE-" and n[6:].isdigit()), key=lambda n: int(n[6:]))
+def _rebuild(root: Path, issues: Path, stamp: list[int], reload: Callable[[str], Row], everything: bool) -> Listing:
+    names = sorted(_names(root, issues), key=lambda name: int(name[6:]))
     entries: dict[str, Row] = {}
     broken: dict[str, str] = {}
     for name in names:
@@ -76,6 +74,31 @@ def _rebuild(root: Path, issues: Path, stamp: int, reload: Callable[[str], Row],
     return Listing([entry["row"] for entry in shown.values()], len(hidden), broken)
 
 
+def _names(root: Path, issues: Path) -> set[str]:
+    """The Issues that have a directory or a record; `reload` makes the directory of one that has only a record."""
+    found = _listed(issues) + _listed(root.parent / RECORDS)
+    try:
+        packed = (root.parent / "packed-refs").read_text(errors="replace").splitlines()
+        found += [row.rsplit("/", 1)[1] for row in packed if f" {RECORDS}/" in row]
+    except OSError:
+        pass
+    return {name for name in found if name[:6] == "ISSUE-" and name[6:].isdigit()}
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _fresh(issues: Path, name: str, entry: Row, reload: Callable[[str], Row]) -> Row | None:
     """The entry, made again when its journal has changed; None when it cannot be."""
     if entry["row"]["status"] in ENDED:
@@ -87,6 +110,9 @@ def _fresh(issues: Path, name: str, entry: Row, reload: Callable[[str], Row]) ->
 
 
 def _entry(issues: Path, name: str, reload: Callable[[str], Row]) -> Row:
+    if not (issues / name / "journal.jsonl").exists():
+        row = reload(name)
+        return {"stamp": _stamp(issues / name / "journal.jsonl"), "row": row}
     stamp = _stamp(issues / name / "journal.jsonl")
     summary = _read(issues / name / "summary.json")
     if summary and summary.get("stamp") == stamp:

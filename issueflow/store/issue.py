@@ -127,6 +127,17 @@ class IssueFolder:
             raise Damaged(f"{self.journal} is empty", f"issueflow resume {self.name}")
         return found
 
+    def sound_part(self) -> bytes:
+        """The journal up to its first line that cannot be read or does not follow the one before it."""
+        sound, previous = b"", ""
+        for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], 1):
+            try:
+                self._entry(line, number, previous)
+            except Damaged:
+                break
+            sound, previous = sound + line + b"\n", sha256(line)
+        return sound
+
     def _entry(self, line: bytes, number: int, previous: str) -> JournalEntry:
         where = f"{self.journal}, line {number}"
         try:
@@ -255,4 +266,15 @@ class IssueFolder:
             yield
 
 
-RECORDED = ("order.json", "prompt.md", "started.json", "exit.json", "result.json", "accepted.json", "checks.json")
+# What the record holds of a run; the worktree's place among it, so that cleanup knows it again after a restore.
+RECORDED = (
+    "order.json",
+    "prompt.md",
+    "place.json",
+    "before.json",
+    "started.json",
+    "exit.json",
+    "result.json",
+    "accepted.json",
+    "checks.json",
+)
