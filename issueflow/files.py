@@ -103,7 +103,9 @@ def private(path: str, flags: int) -> int:
 
 def make_folder(path: Path) -> Path:
     """`path` as a folder that only its owner can read, with its parents; fine when it is there already."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

@@ -156,7 +156,7 @@ def _unsaved_files(
     names = sorted(path.decode(errors="backslashreplace") for path in changed)
     if names:
         yield Reason(f"{_count(names, 'file')} changed and not committed: {_list(names)}", show)
-    left_out = dict(looked.left_out) | dict.fromkeys(snapshot.special_files(place.path), "not a file")
+    left_out = dict(looked.left_out) | dict(snapshot.special_files(place.path, hands.config.caches))
     if left_out:
         listed = [f"{path} ({reason})" for path, reason in left_out.items()]
         yield Reason(f"not in any commit: {_list(listed)}", show)
@@ -197,7 +197,7 @@ def _unsaved_outputs(run: Path, place: Place) -> Iterator[str]:
 def _unsaved_commits(hands: Hands, position: Position, run: Run, place: Place) -> Iterator[Reason]:
     """Commits the worktree's HEAD was at that no branch, tag or keep ref reaches."""
     repository = hands.repository
-    for commit in worktrees.unreachable(repository, worktrees.commits_seen(repository, place), run.tip):
+    for commit in worktrees.unreachable(repository, worktrees.commits_seen(repository, place), [run.tip]):
         if not repository.holders(commit):
             yield Reason(f"commit {commit[:12]} is on no branch", f"git show {commit[:12]}")
     if not repository.holders(run.tip):

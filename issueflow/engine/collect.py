@@ -109,7 +109,9 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
         found = hands.repository.refs(branch).get(branch, ZERO)
         tip, tree = _snapshot(hands, position, started, run, place, found, how, noticed)
         changed = tree != started.base_tree or (found not in (ZERO, started.base))
-        kept = _keep_strays(hands, position, started, place, branch, found, tip)
+        before = read_json(run / "baseline.json") or {}
+        known = [value for name, value in before.items() if name.startswith("ref ")]
+        kept = _keep_strays(hands, position, started, place, known, found, tip)
         if tip != found:
             hands.repository.move(branch, tip, found)
         crash_point("collect.branch")
@@ -150,9 +152,10 @@ def _snapshot(
         noticed.append("the private git directory of this run is gone; compared with its base instead")
         lens = snapshot.grind(repository, place, run / "git", hands.config.caches)
     before = (read_json(run / "before.json") or {}).get("tree", started.base_tree)
-    looked = snapshot.look(lens)
+    looked = snapshot.look(lens, more=snapshot.forced(lens, place, started.base, tip))
+    special = snapshot.special_files(place.path, hands.config.caches)
     crash_point("collect.looked")
-    noticed += [f"not recorded: {path} ({reason})" for path, reason in looked.left_out]
+    noticed += [f"not recorded: {path} ({reason})" for path, reason in {*looked.left_out, *special}]
     tree = snapshot.overlay(lens, started.base, tip, before, looked.tree)
     if tree == repository.tree(tip) and repository.is_ancestor(started.base, tip):
         return tip, tree
@@ -166,18 +169,16 @@ def _snapshot(
 
 
 def _keep_strays(
-    hands: Hands, position: Position, started: Started, place: Place, branch: str, found: str, tip: str
+    hands: Hands, position: Position, started: Started, place: Place, known: list[str], found: str, tip: str
 ) -> list[str]:
-    """Give a ref to every commit the worktree's HEAD ever was at that nothing holds: detached, amended, reset away.
+    """Give a ref to every commit the worktree's HEAD ever was at: detached, on another branch, amended, reset away.
 
-    The run's own branch does not count: it is about to move to `tip`.
+    Those that `tip` holds need none, nor does what refs held before the run (`known`): the agent only visited that.
     """
     seen = worktrees.commits_seen(hands.repository, place) + ([found] if found else [])
     kept = []
-    for commit in worktrees.unreachable(hands.repository, list(dict.fromkeys(seen)), tip):
+    for commit in worktrees.unreachable(hands.repository, list(dict.fromkeys(seen)), [tip, *known]):
         ref = keep_ref(position.issue, started.name, f"dropped-{commit}")
-        if hands.repository.holders(commit) - {branch, ref}:
-            continue
         hands.repository.make(ref, commit)
         kept.append(ref)
     return kept

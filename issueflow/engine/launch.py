@@ -458,11 +458,14 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
         "ISSUEFLOW_RUN": started.mark(position.issue),
         "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
         # An agent's own commit must not start a gc that sweeps away what another run has just staged.
-        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": "gc.auto",
         "GIT_CONFIG_VALUE_0": "0",
         "GIT_CONFIG_KEY_1": "maintenance.auto",
         "GIT_CONFIG_VALUE_1": "false",
+        # Where the person turned reflogs off, a commit the agent leaves behind would be on no record at all.
+        "GIT_CONFIG_KEY_2": "core.logAllRefUpdates",
+        "GIT_CONFIG_VALUE_2": "true",
     }
     commands = stage.commands if stage.commands is not None else position.pinned.checks
     argv, stdin, timeout = _program(hands, started, stage, run, place, env, commands)

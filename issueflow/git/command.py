@@ -79,8 +79,9 @@ def run(
     Git = _library()
     if not folder.is_dir():
         raise IssueflowError(f"the folder {folder} does not exist")
-    argv = ["git", *(part for setting in SETTINGS for part in ("-c", setting)), *words]
-    handle = Git(os.fspath(folder)).execute(
+    # By -C: GitPython would expand `$` and `~` in the name of a working directory.
+    argv = ["git", "-C", os.fspath(folder), *(part for setting in SETTINGS for part in ("-c", setting)), *words]
+    handle = Git(os.sep).execute(
         argv, as_process=True, istream=PIPE, env={**ALWAYS, **(env or {})}, start_new_session=True
     )
     process: subprocess.Popen[bytes] = handle.proc

@@ -27,7 +27,7 @@ def commit(
     old = repository.refs(ref).get(ref, ZERO)
     known = _listing(repository, old) if old else {}
     read = [name for name in files if name in fresh or name not in known]
-    ids = dict(zip(read, repository.store([folder / name for name in read]), strict=True))
+    ids = dict(zip(read, repository.store(folder, read), strict=True))
     lines = [f"100644 {ids.get(name) or known[name]}\t{name}" for name in files]
     env = {"GIT_INDEX_FILE": os.fspath(folder / "record.index")}
     for stale in (folder / "record.index", folder / "record.index.lock"):

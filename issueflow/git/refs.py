@@ -117,7 +117,10 @@ class Repository:
 
     def drop_lock(self, ref: str) -> None:
         """Remove the lock file of one of our own refs; only for callers who know that nobody of ours is alive."""
-        self._lock_of(ref).unlink(missing_ok=True)
+        try:
+            self._lock_of(ref).unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # the latter: a branch of the person's is in the way, which making ours will say
 
     def _lock_of(self, ref: str) -> Path:
         return self.common / f"{ref}.lock"
@@ -147,13 +150,13 @@ class Repository:
         out = git(self.folder, "commit-tree", tree, *words, input=message.encode(), env=env)
         return out.decode().strip()
 
-    def store(self, paths: list[Path]) -> list[str]:
-        """Write the files as blobs, byte for byte, and give their ids in order."""
-        if not paths:
+    def store(self, folder: Path, names: list[str]) -> list[str]:
+        """Write files below `folder` as blobs, byte for byte, and give their ids in order; names have no line break."""
+        if not names:
             return []
-        names = b"".join(os.fsencode(path) + b"\n" for path in paths)
-        out = git(self.folder, "hash-object", "-w", "--no-filters", "--stdin-paths", input=names)
-        return out.decode().split()
+        env = {"GIT_DIR": os.fspath(self.common)}
+        lines = "".join(f"{name}\n" for name in names).encode()
+        return git(folder, "hash-object", "-w", "--no-filters", "--stdin-paths", input=lines, env=env).decode().split()
 
 
 def _clash(existing: list[str], wanted: list[str]) -> bool:

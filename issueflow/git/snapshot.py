@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from issueflow.errors import GitFailed, IssueflowError
 from issueflow.files import make_folder, replace_file
 from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
@@ -41,9 +42,22 @@ class Lens:
 
     def git(self, *words: str, input: bytes | None = None, index: str = "index") -> bytes:
         """Run git through the lens, on the private index named `index`."""
+        code, out, err = self.run(*words, input=input, index=index)
+        if code != 0:
+            raise GitFailed(list(words), code, err.decode(errors="replace"))
+        return out
+
+    def run(
+        self, *words: str, input: bytes | None = None, index: str = "index", literal: bool = True
+    ) -> tuple[int | None, bytes, bytes]:
+        """As `git`, but give exit code, standard output and standard error to judge.
+
+        `literal` false is for the one command that cannot take names literally.
+        """
         files = [f"core.excludesFile={self.folder / 'excludes'}", f"core.attributesFile={self.folder / 'attributes'}"]
         settings = [part for setting in files for part in ("-c", setting)]
-        return git(self.worktree, *settings, *words, input=input, env=self.environment(index))
+        env = self.environment(index) | ({} if literal else {"GIT_LITERAL_PATHSPECS": "0"})
+        return run(self.worktree, *settings, *words, input=input, env=env)
 
     def environment(self, index: str = "index") -> dict[str, str]:
         """The variables that make a git command look through this lens."""
@@ -86,7 +100,9 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
     if (place.admin / "info" / "sparse-checkout").exists():
         shutil.copyfile(place.admin / "info" / "sparse-checkout", folder / "info" / "sparse-checkout")
     shutil.copy2(place.admin / "index", folder / "index")
-    return Lens(folder, repository.common / "objects", place.path)
+    lens = Lens(folder, repository.common / "objects", place.path)
+    keep_ignore_rules(lens)
+    return lens
 
 
 def _at(place: Place) -> dict[str, str]:
@@ -128,21 +144,133 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def look(lens: Lens, index: str = "index") -> Looked:
+def look(lens: Lens, index: str = "index", more: Iterable[bytes] = ()) -> Looked:
     """Bring the private index up to the worktree in two passes and give its tree.
 
     First what is tracked and modified or gone, then what is new. Never `add -A`, `status` or `diff-files`: over an
-    agent's tree those run the filter of a nested repository.
+    agent's tree those run the filter of a nested repository. `more` are paths that count as work although git ignores
+    them: the agent added them by force.
     """
-    left_out: list[tuple[str, str]] = []
-    changed = _paths(lens.git("ls-files", "-z", "-m", "-d", index=index))
-    _update(lens, index, _recordable(lens, index, changed, left_out, tracked=True), "--remove")
-    fresh = _paths(lens.git("ls-files", "-z", "-o", "--exclude-standard", index=index))
+    left_out: dict[bytes, str] = {}
+    before = _entries_of_index(lens, index)
+    _tracked(lens, index, before, _paths(lens.git("ls-files", "-z", "-m", "-d", index=index)), left_out)
+    fresh = _untracked(lens, index)
+    fresh += [path for path in more if path not in before and not _is_gone(lens.worktree, path, b"")]
     plain = [path for path in fresh if not path.endswith(b"/")]
     for repository in (path for path in fresh if path.endswith(b"/")):
-        plain += _inside(lens, repository, left_out)
-    _update(lens, index, _recordable(lens, index, plain, left_out, tracked=False), "--add", "--replace")
-    return Looked(lens.git("write-tree", index=index).decode().strip(), left_out)
+        left_out[repository] = "a repository of its own: its files are recorded, its commits are not"
+        plain += _inside(lens, repository)
+    good = [path for path in dict.fromkeys(plain) if not _leave_out(lens, path, left_out)]
+    _update(lens, index, good, left_out)
+    now = _entries_of_index(lens, index)
+    left_out |= {path: "git does not take this name" for path in good if path not in now and path not in left_out}
+    for path, entry in now.items():
+        if entry.startswith(b"160000") and (changed := _changed_submodule(lens, path, entry.split()[1])):
+            left_out[path] = f"a submodule with {changed} not committed in it"
+    listed = [(path.decode(errors="backslashreplace"), reason) for path, reason in left_out.items()]
+    return Looked(lens.git("write-tree", index=index).decode().strip(), listed)
+
+
+def _tracked(
+    lens: Lens, index: str, before: dict[bytes, bytes], paths: list[bytes], left_out: dict[bytes, str]
+) -> None:
+    """Record what became of tracked files: changed, or gone because something else took their place."""
+    gone, changed = [], []
+    for path in paths:
+        if _is_gone(lens.worktree, path, before[path]):
+            gone.append(path)
+        elif not _leave_out(lens, path, left_out):
+            changed.append(path)
+        elif left_out[path] != UNREADABLE:
+            gone.append(path)
+    if gone:
+        lens.git("update-index", "--force-remove", "-z", "--stdin", input=b"\0".join(gone) + b"\0", index=index)
+    _update(lens, index, changed, left_out)
+
+
+def _is_gone(worktree: Path, path: bytes, entry: bytes) -> bool:
+    """Is there no such file any more, also because a folder took its place, or a link or a file that of a folder?"""
+    full = os.fsencode(worktree)
+    for part in path.split(b"/")[:-1]:
+        full = os.path.join(full, part)
+        if os.path.islink(full) or not os.path.isdir(full):
+            return True
+    full = os.path.join(full, path.split(b"/")[-1])
+    became_folder = os.path.isdir(full) and not os.path.islink(full) and not entry.startswith(b"160000")
+    return became_folder or not os.path.lexists(full)
+
+
+def _untracked(lens: Lens, index: str) -> list[bytes]:
+    """New files by the ignore rules from before the agent: a rule it has added may be work, but hides none."""
+    changed = [path for path in _gitignores(lens) if path]
+    if not changed:
+        return _paths(lens.git("ls-files", "-z", "-o", "--exclude-standard", index=index))
+    excludes = f"--exclude-from={lens.folder / 'excludes'}"
+    found = _paths(
+        lens.git("ls-files", "-z", "-o", excludes, f"--exclude-from={lens.folder / 'info' / 'exclude'}", index=index)
+    )
+    hidden = _hidden_at_start(lens, found)
+    return [path for path in found if path not in hidden]
+
+
+def _hidden_at_start(lens: Lens, paths: list[bytes]) -> set[bytes]:
+    """Those of `paths` that the ignore files kept from before the agent hide: git is asked in a tree of only those."""
+    if not paths:
+        return set()
+    old = Lens(lens.folder, lens.objects, lens.folder / "ignores")
+    named = {b"./" + path.rstrip(b"/"): path for path in paths}  # `./`: check-ignore reads `:(top)` as magic
+    words = ("check-ignore", "--no-index", "-z", "--stdin")
+    code, out, err = old.run(*words, input=b"\0".join(named) + b"\0", index="index.none", literal=False)
+    if code not in (0, 1):
+        raise GitFailed(list(words), code, err.decode(errors="replace"))
+    return {named[path] for path in _paths(out)}
+
+
+def _gitignores(lens: Lens) -> list[bytes]:
+    """The ignore files that differ from those at the start, by path."""
+    old = {
+        path: (lens.folder / "ignores" / os.fsdecode(path)).read_bytes()
+        for path in _ignore_files(lens.folder / "ignores")
+    }
+    new = {path: _read(lens.worktree / os.fsdecode(path)) for path in _ignore_files(lens.worktree)}
+    return [path for path in old.keys() | new.keys() if old.get(path) != new.get(path)]
+
+
+def _ignore_files(top: Path) -> list[bytes]:
+    found = []
+    for folder, folders, files in os.walk(os.fsencode(top)):
+        folders[:] = [name for name in folders if name not in (b".git", RUN_FOLDER.encode(), b"node_modules")]
+        if b".gitignore" in files:
+            found.append(os.path.relpath(os.path.join(folder, b".gitignore"), os.fsencode(top)))
+    return found
+
+
+def keep_ignore_rules(lens: Lens) -> None:
+    """Put the worktree's ignore files aside, before the agent comes."""
+    for path in _ignore_files(lens.worktree):
+        target = lens.folder / "ignores" / os.fsdecode(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(_read(lens.worktree / os.fsdecode(path)))
+    (lens.folder / "ignores").mkdir(exist_ok=True)
+
+
+def forced(lens: Lens, place: Place, base: str, tip: str) -> list[bytes]:
+    """Paths the agent added by force, ignored or not: in its own index, or in what it committed."""
+    try:
+        staged = set(
+            _paths(
+                git(
+                    place.path,
+                    "ls-files",
+                    "-z",
+                    env=lens.environment() | {"GIT_INDEX_FILE": os.fspath(place.admin / "index")},
+                )
+            )
+        )
+    except (GitFailed, IssueflowError):
+        staged = set()  # its index is broken or gone; what it committed is still known
+    home = RUN_FOLDER.encode()
+    return sorted(path for path in staged | differing(lens, base, tip) if path.split(b"/")[0] != home)
 
 
 def look_afresh(lens: Lens, commit: str) -> Looked:
@@ -159,16 +287,17 @@ def look_afresh(lens: Lens, commit: str) -> Looked:
     return looked
 
 
-def special_files(worktree: Path) -> list[str]:
-    """Pipes, sockets and devices in the worktree: git lists none of them."""
+def special_files(worktree: Path, caches: Iterable[str]) -> list[tuple[str, str]]:
+    """Pipes, sockets and devices in the worktree, which git does not list: path and reason."""
+    spared = {b".git", RUN_FOLDER.encode(), *(name.encode() for name in caches)}
     found = []
-    for folder, folders, files in os.walk(worktree):
-        folders[:] = [name for name in folders if name != ".git"]
+    for folder, folders, files in os.walk(os.fsencode(worktree)):
+        folders[:] = [name for name in folders if name not in spared]
         for name in files:
             mode = os.lstat(os.path.join(folder, name)).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-                found.append(os.path.relpath(os.path.join(folder, name), worktree))
-    return sorted(os.fsencode(name).decode(errors="backslashreplace") for name in found)
+                found.append(os.path.relpath(os.path.join(folder, name), os.fsencode(worktree)))
+    return [(path.decode(errors="backslashreplace"), "not a file") for path in sorted(found)]
 
 
 def ignored(lens: Lens, caches: Iterable[str]) -> list[bytes]:
@@ -183,26 +312,40 @@ def _paths(listing: bytes) -> list[bytes]:
     return list(dict.fromkeys(path for path in listing.split(b"\0") if path))
 
 
-def _update(lens: Lens, index: str, paths: list[bytes], *options: str) -> None:
-    if paths:
-        lens.git("update-index", *options, "-z", "--stdin", input=b"\0".join(paths) + b"\0", index=index)
+UNREADABLE = "unreadable"
 
 
-def _recordable(
-    lens: Lens, index: str, paths: list[bytes], left_out: list[tuple[str, str]], *, tracked: bool
-) -> list[bytes]:
-    """The paths git can record: a pipe, a socket or an unreadable file would make it refuse all the others too."""
-    good, gone = [], []
-    for path in paths:
-        reason = _obstacle(lens.worktree, path)
-        if reason is None:
-            good.append(path)
-            continue
-        left_out.append((path.decode(errors="backslashreplace"), reason))
-        if tracked and reason != "unreadable":
-            gone.append(path)
-    _update(lens, index, gone, "--force-remove")
-    return good
+def _update(lens: Lens, index: str, paths: list[bytes], left_out: dict[bytes, str]) -> None:
+    """Record files as git sees them; one that its attributes make impossible is recorded as it lies on disk.
+
+    git refuses a whole list for one bad file, so the list is halved until the bad one is alone.
+    """
+    if not paths:
+        return
+    words = ("update-index", "--add", "--replace", "--remove", "-z", "--stdin")
+    code, _, err = lens.run(*words, input=b"\0".join(paths) + b"\0", index=index)
+    if code == 0:
+        return
+    if len(paths) > 1:
+        _update(lens, index, paths[: len(paths) // 2], left_out)
+        _update(lens, index, paths[len(paths) // 2 :], left_out)
+        return
+    full = os.path.join(os.fsencode(lens.worktree), paths[0])
+    if not os.path.isfile(full) or os.path.islink(full):
+        raise GitFailed(list(words), code, err.decode(errors="replace"))
+    with open(full, "rb") as file:
+        blob = lens.git("hash-object", "-w", "--no-filters", "--stdin", input=file.read(), index=index).strip()
+    mode = b"100755" if os.stat(full).st_mode & stat.S_IXUSR else b"100644"
+    _enter(lens, [(paths[0], mode + b" " + blob)], index, len(blob))
+    left_out[paths[0]] = "recorded as it lies on disk: git cannot obey its attributes"
+
+
+def _leave_out(lens: Lens, path: bytes, left_out: dict[bytes, str]) -> bool:
+    """Must the path be left out? A pipe, a socket or an unreadable file would make git refuse all the others too."""
+    reason = _obstacle(lens.worktree, path)
+    if reason:
+        left_out[path] = reason
+    return reason is not None
 
 
 def _obstacle(worktree: Path, path: bytes) -> str | None:
@@ -210,32 +353,54 @@ def _obstacle(worktree: Path, path: bytes) -> str | None:
     try:
         mode = os.lstat(full).st_mode
     except OSError:
-        return None  # gone: that is what --remove records
+        return "gone"
     if stat.S_ISREG(mode):
-        return None if os.access(full, os.R_OK) else "unreadable"
+        return None if os.access(full, os.R_OK) else UNREADABLE
     if stat.S_ISLNK(mode) or stat.S_ISDIR(mode):
         return None
     return "not a file"
 
 
-def _inside(lens: Lens, nested: bytes, left_out: list[tuple[str, str]]) -> list[bytes]:
+def _inside(lens: Lens, nested: bytes) -> list[bytes]:
     """The files of a repository the agent made inside its worktree, as plain files; its history stays where it is.
 
     A gitlink would record none of the content. git walks it with an empty index and no settings of its own.
     """
     inner = Lens(lens.folder, lens.objects, Path(os.fsdecode(os.path.join(os.fsencode(lens.worktree), nested))))
-    left_out.append(
-        (
-            nested.decode(errors="backslashreplace"),
-            "a repository of its own: its files are recorded, its commits are not",
-        )
-    )
     found = []
-    for path in _paths(inner.git("ls-files", "-z", "-o", "--exclude-standard", index="index.nested")):
-        if path.endswith(b"/"):
-            found += _inside(lens, nested + path, left_out)
-        else:
-            found.append(nested + path)
+    for path in _paths(inner.git("ls-files", "-z", "-o", "--exclude-standard", index="index.none")):
+        found += _inside(lens, nested + path) if path.endswith(b"/") else [nested + path]
+    return found
+
+
+def _changed_submodule(lens: Lens, path: bytes, commit: bytes) -> str:
+    """How many files of a checked-out submodule its commit does not hold, in words; empty when it holds them all."""
+    inner = lens.worktree / os.fsdecode(path)
+    try:
+        link = (inner / ".git").read_text().removeprefix("gitdir:").strip()
+        objects = Path(os.path.normpath(inner / link)) / "objects"
+    except IsADirectoryError:
+        objects = inner / ".git" / "objects"
+    except (OSError, UnicodeDecodeError):
+        return ""  # not checked out
+    sub = Lens(lens.folder, objects, inner)
+    (lens.folder / "index.submodule").unlink(missing_ok=True)
+    try:
+        sub.git("read-tree", commit.decode(), index="index.submodule")
+        changed = _paths(sub.git("ls-files", "-z", "-m", "-d", "-o", "--exclude-standard", index="index.submodule"))
+    except GitFailed:
+        return "a commit that cannot be read"
+    return f"{len(changed)} file{'' if len(changed) == 1 else 's'}" if changed else ""
+
+
+def _entries_of_index(lens: Lens, index: str) -> dict[bytes, bytes]:
+    """Path to `MODE ID` for every entry of a private index."""
+    found = {}
+    for row in lens.git("ls-files", "-z", "-s", index=index).split(b"\0"):
+        if row:
+            head, path = row.split(b"\t", 1)
+            mode, name, _ = head.split(b" ")
+            found[path] = mode + b" " + name
     return found
 
 

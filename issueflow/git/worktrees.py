@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
-from issueflow.git.command import git, run, text
+from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
 
 
@@ -201,11 +201,16 @@ def commits_seen(repository: Repository, place: Place) -> list[str]:
     return [commit for commit in seen if repository.commit(commit)]
 
 
-def unreachable(repository: Repository, commits: list[str], tip: str) -> list[str]:
-    """Those of `commits` that cannot be reached from `tip`; of a chain, only its newest."""
+def unreachable(repository: Repository, commits: list[str], held: list[str]) -> list[str]:
+    """Those of `commits` that cannot be reached from any of `held`; of a chain, only its newest."""
     if not commits:
         return []
-    lost = set(text(repository.folder, "rev-list", *commits, "--not", tip).split())
+    lost = set(_listed(repository, commits, held))
     parents = [f"{commit}^@" for commit in commits if commit in lost]
-    covered = set(text(repository.folder, "rev-list", *parents, "--not", tip).split()) if parents else set()
+    covered = set(_listed(repository, parents, held)) if parents else set()
     return [commit for commit in commits if commit in lost and commit not in covered]
+
+
+def _listed(repository: Repository, commits: list[str], held: list[str]) -> list[str]:
+    words = "\n".join([*commits, *(f"^{commit}" for commit in held)]).encode() + b"\n"
+    return git(repository.folder, "rev-list", "--ignore-missing", "--stdin", input=words).decode().split()
