@@ -388,6 +388,7 @@ class Outcome(Noun):
     open_problems: tuple[str, ...] = ()
     not_run: tuple[NotRun, ...] = ()
     commands_run: tuple[CommandRun, ...] = ()
+    no_change: str | None = None
     checks: tuple[CheckRun, ...] = ()
 
 

@@ -22,7 +22,9 @@ EXAMPLE = ROOT / ".issueflow-example"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", metavar="K/M", help="run only every M-th of the collected tests, beginning with the K-th")
+    parser.addoption(
+        "--part", metavar="K/M", help="run only every M-th of the collected tests, beginning with the K-th"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -64,6 +64,8 @@ def new(
     answer(name)
     position = load(hands.store.issue(name))
     say(f"{name}: {position.created.title}, from {position.base[:12]}")
+    if position.created.base_name and (note := hands.repository.behind_upstream(position.created.base_name)):
+        say(f"note: {note}")
     if advance:
         from issueflow.cli.walk import go
 

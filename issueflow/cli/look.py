@@ -65,9 +65,11 @@ def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list
     """What only this form of status may ask git for, or look at other files for."""
     extra = []
     base_name = position.created.base_name
+    if base_name and (note := here.repository.behind_upstream(base_name)):
+        extra.append(("upstream", note))
     if base_name and here.repository.commit(base_name):
         if position.status == "delivered" and here.repository.is_ancestor(position.head, base_name):
-            return [("merged", f"{base_name.removeprefix('refs/heads/')} holds it")]
+            return [*extra, ("merged", f"{base_name.removeprefix('refs/heads/')} holds it")]
         behind = here.repository.count(f"{position.base}..{base_name}")
         if behind:
             extra.append(("behind", f"{base_name.removeprefix('refs/heads/')} has {behind} commits more by now"))
@@ -251,6 +253,8 @@ def _presented(folder: "IssueFolder", position: "Position") -> str:
             parts.append("── checklist ──\n" + "\n".join(f"{c.id:<4} {c.text}" for c in position.checklist))
         elif name in position.workflow.stages:
             parts.append(f"── {name} ──\n{_verdict_of(position, name)}")
+    if (run := position.head_run) and run.ended and run.ended.outcome.no_change:
+        parts.append(f"nothing was changed: {run.ended.outcome.no_change}")
     for question in (*position.questions, *(d.question for d in position.decisions)):
         parts.append(f"asked: {question}")
     for skipped in skips(position):

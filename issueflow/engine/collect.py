@@ -234,14 +234,24 @@ def _submission(hands: Hands, started: Started, run: Path, place: Place | None) 
     settings = hands.config.agents.get(started.agent or "")
     agent = agents.agent(settings) if settings else None
     message = agent.final_message(output) if agent else output
+    words = _last_words(run)
     if place is None:
-        return Submission(None, message)
+        return Submission(None, message, last_words=words)
     try:
         return Submission(read_regular(place.path, f"{RUN_FOLDER}/result.json", MOST_BYTES + 1), message)
     except FileNotFoundError:
-        return Submission(None, message)
+        return Submission(None, message, last_words=words)
     except OSError as error:
         return Submission(None, message, f"result.json cannot be taken: {error.strerror}")
+
+
+def _last_words(run: Path) -> str:
+    """The last line the agent printed, on standard error if anything is there."""
+    for name in ("stderr.log", "stdout.log"):
+        lines = [row for row in _tail(run / name, 4_000).splitlines() if row.strip()]
+        if lines:
+            return lines[-1].strip()[:300]
+    return ""
 
 
 def _tail(path: Path, most: int) -> str:
@@ -271,10 +281,13 @@ def read_regular(folder: Path, name: str, most: int) -> bytes:
         file = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
     finally:
         os.close(handle)
-    with os.fdopen(file, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(0, "it is not a regular file")
-        return stream.read(most)
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            return stream.read(most)
+    finally:
+        os.close(file)
 
 
 def _document_errors(result: AgentResult, place: Place) -> list[str]:

@@ -194,6 +194,7 @@ def lens_of(common: Path, run: Path, place: Place) -> snapshot.Lens | None:
 
 def record_start_tree(run: Path, lens: snapshot.Lens) -> None:
     """Fix the tree before the agent: what differs from it afterwards is the agent's doing."""
+    snapshot.keep_ignore_rules(lens)  # again: set-up may have brought some
     looked = snapshot.look(lens)
     replace_file(run / "before.json", to_json({"tree": looked.tree}))
 

@@ -62,7 +62,7 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
     Raises Busy when another command holds the Issue's lock for longer than five seconds.
     """
     folder = find(hands, name)
-    begun, announced = _closed(load(folder)), 0
+    begun, announced, leave = _closed(load(folder)), 0, goal.replace
     while True:
         position = load(folder)
         step = decide(position, look(folder, position))
@@ -74,7 +74,8 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
             watcher.moved(position, load(folder))
             continue
         with folder.lock("advance"):
-            before, position, step = _step(hands, folder, goal)
+            before, position, step = _step(hands, folder, goal, leave=leave)
+            leave = leave and not _was_replaced(before, position)
         watcher.moved(before, position)
         if isinstance(step, Ask | End) or _reached(position, step, goal, begun):
             return position
@@ -103,14 +104,19 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
     return process.probe(run, started.mark(position.issue))
 
 
-def _step(hands: Hands, folder: IssueFolder, goal: Goal) -> tuple[Position, Position, Step]:
-    """Look again under the lock, and do the one step that is due."""
+def _was_replaced(before: Position, after: Position) -> bool:
+    """Was the leave to replace a run used? It is for one: a set-up that fails again is asked about again."""
+    return any(d.verb == "resume" for d in after.decided[len(before.decided) :])
+
+
+def _step(hands: Hands, folder: IssueFolder, goal: Goal, *, leave: bool) -> tuple[Position, Position, Step]:
+    """Look again under the lock, and do the one step that is due; `leave` lets a run that died be replaced."""
     position = settle(hands, folder)
     cleanup.tidy(hands, folder, position)
     position = notice.adopt(hands, folder, position)
     if goal.until and position.stage == goal.until and position.status == "ready" and not position.open_run:
         return position, position, Ask(f"stopped before {goal.until}, as asked")
-    if goal.replace and position.hold and position.hold.cause in ("died", "setup"):
+    if leave and position.hold and position.hold.cause in ("died", "setup"):
         after = decisions.allow_again(hands, folder, position)
         return position, after, Start()
     step = decide(position, look(folder, position))

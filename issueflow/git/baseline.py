@@ -44,6 +44,8 @@ def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file's content, empty when it cannot be read."""
+    if not path.is_file():
+        return ""  # opening a pipe would wait for ever
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

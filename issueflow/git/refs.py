@@ -47,6 +47,14 @@ class Repository:
             return code == 0
         raise GitFailed(["merge-base"], code, err.decode(errors="replace"))
 
+    def behind_upstream(self, ref: str) -> str | None:
+        """`main is 3 commits behind origin/main` as far as the last fetch knows, None when it is not behind any."""
+        out = text(self.folder, "for-each-ref", "--format=%(upstream)", ref)
+        if not out or not self.commit(out) or not (count := self.count(f"{ref}..{out}")):
+            return None
+        names = [name.split("/", 2)[2] for name in (ref, out)]
+        return f"{names[0]} is {count} commit{'' if count == 1 else 's'} behind {names[1]}"
+
     def count(self, revisions: str) -> int:
         """How many commits `A..B` holds."""
         return int(text(self.folder, "rev-list", "--count", revisions, "--"))

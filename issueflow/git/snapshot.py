@@ -202,15 +202,15 @@ def _is_gone(worktree: Path, path: bytes, entry: bytes) -> bool:
 
 def _untracked(lens: Lens, index: str) -> list[bytes]:
     """New files by the ignore rules from before the agent: a rule it has added may be work, but hides none."""
-    changed = [path for path in _gitignores(lens) if path]
-    if not changed:
-        return _paths(lens.git("ls-files", "-z", "-o", "--exclude-standard", index=index))
+    seen = _paths(lens.git("ls-files", "-z", "-o", "--exclude-standard", index=index))
+    if not _gitignores(lens):
+        return seen
     excludes = f"--exclude-from={lens.folder / 'excludes'}"
     found = _paths(
         lens.git("ls-files", "-z", "-o", excludes, f"--exclude-from={lens.folder / 'info' / 'exclude'}", index=index)
     )
     hidden = _hidden_at_start(lens, found)
-    return [path for path in found if path not in hidden]
+    return list(dict.fromkeys([*seen, *(path for path in found if path not in hidden)]))
 
 
 def _hidden_at_start(lens: Lens, paths: list[bytes]) -> set[bytes]:

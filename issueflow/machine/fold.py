@@ -437,7 +437,7 @@ class _Walk:
                     visit.continuation, visit.continued = True, False
                 else:
                     visit.attempts -= 1
-                self.ask("setup", f"the set-up of {started.name} failed: {why}", started.stage)
+                self.ask("setup", f"{started.name} could not begin: {why}", started.stage)
             case "contradicted":
                 visit.contradicted += 1
                 if visit.contradicted >= 2 or visit.attempts >= limit:

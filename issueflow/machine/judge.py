@@ -30,11 +30,13 @@ MOST_WORDS = 500
 
 @dataclass(frozen=True)
 class Submission:
-    """What a run handed in: the result file, the CLI's final output, and why the file could not be taken, if so."""
+    """What a run handed in: the result file, the CLI's final output, why the file could not be taken, if so, and the
+    last words the agent printed, for the person who wonders why there is none."""
 
     file: bytes | None
     output: str = ""
     unreadable: str | None = None
+    last_words: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def judge(
     """The outcome of a run, and the parsed result when it was accepted; a check's outcome comes from `judge_checks`."""
     if facts.exit.status == "stopped":
         return Outcome(cls="stopped", errors=("it was cancelled",)), None
-    if facts.exit.status == "setup":
+    if facts.exit.status in ("setup", "unstarted"):
         return Outcome(cls="setup", errors=(facts.exit.detail,)), None
     if facts.changed and not stage.writes:
         return Outcome(cls="violation", errors=("it changed files and may only read",)), None
@@ -81,11 +83,11 @@ def judge_checks(runs: tuple[CheckRun, ...], exit: Exit, stage: str, next_findin
     """The outcome of a check stage from its commands' exit codes: none run is `none`, never a pass."""
     if exit.status == "stopped":
         return Outcome(cls="stopped", errors=("it was cancelled",))
-    if exit.status == "setup":
+    if exit.status in ("setup", "unstarted"):
         return Outcome(cls="setup", errors=(exit.detail,))
     unsure = [run for run in runs if run.timed_out or run.exit_code is None or run.exit_code in (126, 127)]
     failed = [run for run in runs if run.exit_code != 0 and run not in unsure]
-    if exit.status not in ("exited", "unstarted") or (exit.code and not runs):
+    if exit.status != "exited" or (exit.code and not runs):
         return Outcome(cls="accepted", verdict="error", summary=f"the checks did not end by themselves: {exit.status}")
     if not runs:
         return Outcome(cls="accepted", verdict="none", summary="no check commands are configured: not run")
@@ -142,7 +144,8 @@ def _load(started: Started, stage: Stage, submission: Submission) -> dict[str, A
         return load_strictly(submission.file)
     found = list(_in_output(submission.output, started.nonce, VERDICTS[stage.kind]))
     if not found:
-        raise _Refused("missing", "no result file was written and the output holds no result")
+        words = f"it said last: {submission.last_words}" if submission.last_words else "it printed nothing"
+        raise _Refused("missing", f"no result file was written and the output holds no result; {words}")
     if len(found) > 1:
         raise _Refused("malformed", f"the output holds {len(found)} different results")
     return found[0]
@@ -396,6 +399,7 @@ def _accepted(started: Started, result: Result, facts: Facts) -> Outcome:
                 responses=result.responses,
                 open_problems=result.open_problems if isinstance(result, WriteResult) else (),
                 not_run=result.not_run if isinstance(result, WriteResult) else (),
+                no_change=result.no_change if isinstance(result, WriteResult) else None,
                 commands_run=result.commands_run if isinstance(result, WriteResult) else (),
             )
 

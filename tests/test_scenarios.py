@@ -1,0 +1,606 @@
+"""What users of similar tools reported, played here: where an Issue begins, what a requirement says, what `done` means.
+
+The id that begins each docstring is the report's.
+"""
+
+import ast
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Repo, approve, done, quick, walk_through
+
+from issueflow.cli import run as command
+from issueflow.engine import decisions
+from issueflow.engine.begin import create
+from issueflow.machine import Position
+from issueflow.machine.requirement import read_requirement
+
+EDIT = {"write": "app.py", "text": "print('two')\n"}
+
+PAIR = {
+    "name": "pair",
+    "version": 1,
+    "start": "develop",
+    "roles": {"developer": "writes", "reviewer": "reads"},
+    "stages": {
+        "develop": {
+            "kind": "agent",
+            "role": "developer",
+            "access": "write",
+            "next": {"done": "review", "blocked": "hold"},
+        },
+        "review": {
+            "kind": "review",
+            "target": "diff",
+            "reviewers": [{"id": "one", "role": "reviewer"}],
+            "next": {"approve": "deliver", "request_changes": "develop", "blocked": "hold"},
+        },
+        "deliver": {
+            "kind": "human",
+            "presents": ["diff", "review"],
+            "next": {"approve": "delivered", "request_changes": "develop", "cancel": "cancelled"},
+        },
+    },
+    "loops": {
+        "coding": {"stages": ["develop", "review"], "back_to": "develop", "max_rounds": 3, "on_exhausted": "deliver"}
+    },
+}
+
+
+def sh(script: str) -> dict[str, Any]:
+    return {"run": ["sh", "-ec", script]}
+
+
+def begin(repo: Repo, text: str | bytes = "# Do it\n", workflow: str | None = "quick", base: str | None = None) -> str:
+    """`new` without a process of its own; the Issue's id."""
+    data = text if isinstance(text, bytes) else text.encode()
+    said = read_requirement(data, "r3.md")
+    return create(repo.hands, data, said.title, "r3.md", workflow or said.workflow, base or said.base)
+
+
+def play(repo: Repo, *acts: dict[str, Any]) -> Position:
+    """The first develop run of a new Issue of `quick`."""
+    repo.script(quick(list(acts)))
+    return repo.advance(begin(repo), once=True)
+
+
+def everything(repo: Repo) -> tuple[str, str, list[str]]:
+    """What a refused `new` must leave as it was: refs, the person's tree, the Issues."""
+    issues = repo.path / ".git" / "issueflow" / "issues"
+    names = sorted(os.listdir(issues)) if issues.exists() else []
+    return repo.git("for-each-ref"), repo.git("status", "--porcelain"), names
+
+
+@pytest.fixture
+def requirement(tmp_path: Path) -> Path:
+    path = tmp_path / "r3.md"
+    path.write_text("# Do it\n")
+    return path
+
+
+# ── where an Issue begins ──
+
+
+def test_the_base_is_where_the_person_is_and_not_some_default_branch(repo: Repo, requirement: Path) -> None:
+    """BR-029: a user on feature/x, two commits ahead of main."""
+    repo.git("checkout", "-q", "-b", "feature/x")
+    repo.write("plan.txt", "the plan\n")
+    repo.commit("one")
+    repo.write("more.txt", "more\n")
+    tip = repo.commit("two")
+    new = repo.cli("new", str(requirement), "--workflow", "quick")
+    assert tip[:12] in new.stderr
+    repo.advance(once=True)
+    assert (repo.position().base, repo.position().created.base_name) == (tip, "refs/heads/feature/x")
+    assert (repo.worktree("01-develop") / "plan.txt").read_text() == "the plan\n"
+    assert f"{tip[:12]} (feature/x)" in repo.cli("status", "1").stdout
+
+
+def test_a_base_behind_its_upstream_is_said_and_all_stages_use_the_same_commit(
+    make_repo: Callable[..., Repo], tmp_path: Path, requirement: Path
+) -> None:
+    """BR-031: local main is 3 commits behind origin/main."""
+    origin = make_repo("origin")
+    origin.setup(walk_through())
+    origin.git("clone", "-q", str(origin.path), str(tmp_path / "shop"))
+    repo = Repo(tmp_path / "shop")
+    for number in range(3):
+        origin.commit(f"later {number}")
+    repo.git("fetch", "-q")
+    new = repo.cli("new", str(requirement))
+    repo.advance()
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    position = repo.advance()
+    base = repo.git("rev-parse", "main")
+    assert [run.started.base for run in position.runs[:3]] == [base] * 3
+    assert position.runs[3].started.base == position.runs[2].tip
+    said = new.stderr + repo.cli("status", "1").stdout
+    assert "origin/main" in said
+    assert "3 commits" in said
+
+
+def test_a_repository_whose_only_branch_is_trunk_needs_no_configuration(make_repo: Callable[..., Repo]) -> None:
+    """BR-032: no remote, no main, no master."""
+    repo = make_repo(init=("-b", "trunk"))
+    repo.setup(quick([EDIT, done()]))
+    repo.new("# Go\n", "--workflow", "quick")
+    repo.advance()
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    assert repo.advance().status == "delivered"
+    assert repo.git("symbolic-ref", "HEAD") == "refs/heads/trunk"
+    names = {"main", "master", "origin/main", "origin/master", "refs/heads/main", "refs/heads/master"}
+    for path in (ROOT / "issueflow").rglob("*.py"):
+        words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        assert not names & words or path.name == "demo.py", path  # the demo makes a repository of its own
+
+
+def test_a_detached_head_without_main_or_remote_is_a_base_like_any_other(make_repo: Callable[..., Repo]) -> None:
+    """BR-033"""
+    repo = make_repo(init=("-b", "trunk"))
+    repo.setup(quick([EDIT, done()]))
+    repo.git("checkout", "-q", "--detach")
+    repo.git("branch", "-D", "trunk")
+    repo.new("# Go\n", "--workflow", "quick")
+    repo.advance()
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    position = repo.advance()
+    assert (position.status, position.base) == ("delivered", repo.git("rev-parse", "HEAD"))
+    assert repo.cli("status", "1").returncode == 0
+
+
+def test_a_repository_without_a_commit_is_refused_before_anything_is_made(tmp_path: Path, requirement: Path) -> None:
+    """BR-034: git init only."""
+    repo = Repo(tmp_path / "empty")
+    repo.path.mkdir()
+    repo.git("init", "-q")
+    assert repo.cli("init", "--agent", "scripted").returncode == 0
+    files = sorted(p for p in repo.path.rglob("*") if ".git/" not in str(p))
+    new = repo.cli("new", str(requirement), "--advance")
+    assert new.returncode == 1
+    assert "no commit yet" in new.stderr
+    assert "hint: git commit --allow-empty -m start" in new.stderr
+    assert everything(repo)[0] == ""
+    assert everything(repo)[2] == []
+    assert sorted(p for p in repo.path.rglob("*") if ".git/" not in str(p) and p.name != "issues") == files
+    assert not (tmp_path / "empty.issueflow").exists()
+    repo.git("commit", "-q", "--allow-empty", "-m", "start")
+    assert repo.cli("new", str(requirement)).stdout == "ISSUE-1\n"
+
+
+def test_without_any_identity_results_are_committed_under_a_fixed_one(repo: Repo, sealed: Path) -> None:
+    """BR-035: no user.name and no user.email anywhere."""
+    repo.script(quick([EDIT, done()]))
+    (sealed / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
+    repo.new("# Go\n", "--workflow", "quick")
+    position = repo.advance()
+    assert position.stage == "deliver"
+    assert repo.git("log", "-1", "--format=%an <%ae> %cn", position.head) == "issueflow <issueflow@localhost> issueflow"
+    assert repo.git("log", "-1", "--format=%an", "refs/issueflow-records/ISSUE-1") == "issueflow"
+
+
+def test_a_branch_in_the_way_is_named_before_anything_is_made(repo: Repo, requirement: Path) -> None:
+    """BR-036: the branch `issueflow`, or `issueflow/ISSUE-1`, exists already."""
+    repo.git("branch", "issueflow")
+    before = everything(repo)
+    new = repo.cli("new", str(requirement), "--workflow", "quick")
+    assert new.returncode == 1
+    assert "the branch issueflow is in the way" in new.stderr
+    assert "prefix" in new.stderr
+    assert everything(repo) == before
+    repo.setup(quick([EDIT, done()]), prefix="flow")
+    assert repo.advance(begin(repo)).stage == "deliver"
+    assert repo.git("for-each-ref", "--format=%(refname)", "refs/heads/flow") == "refs/heads/flow/ISSUE-1/01-develop"
+
+
+def test_a_branch_named_like_an_issue_costs_its_number_and_nothing_else(repo: Repo) -> None:
+    """BR-036, one folder further down."""
+    mine = repo.git("rev-parse", "HEAD")
+    repo.git("branch", "issueflow/ISSUE-1")
+    repo.script(quick([EDIT, done()]))
+    assert begin(repo) == "ISSUE-2"
+    repo.git("branch", "issueflow/ISSUE-3")
+    assert repo.advance("ISSUE-2").stage == "deliver"
+    assert repo.git("rev-parse", "issueflow/ISSUE-1") == mine
+
+
+def test_a_branch_that_came_in_the_way_after_new_is_named_and_the_issue_goes_on_without_it(repo: Repo) -> None:
+    """BR-036, between `new` and `advance`."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    repo.git("branch", "issueflow/ISSUE-1")
+    stopped = repo.cli("advance", "1")
+    assert stopped.returncode == 1
+    assert "issueflow/ISSUE-1" in stopped.stderr.replace("issueflow/ISSUE-1/01-develop", "")
+    assert not repo.worktree("01-develop").exists()
+    repo.git("branch", "-D", "issueflow/ISSUE-1")
+    assert repo.advance().stage == "deliver"
+
+
+def test_a_foreign_folder_at_the_planned_path_is_left_alone(repo: Repo) -> None:
+    """BR-038: a non-empty folder already lies where the worktree would go."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    planned = repo.worktree("01-develop")
+    planned.mkdir(parents=True)
+    (planned / "mine.txt").write_text("mine\n")
+    position = repo.advance()
+    assert position.stage == "deliver"
+    assert position.runs[0].started.worktree == f"{planned}.2"
+    assert [p.name for p in planned.iterdir()] == ["mine.txt"]
+
+
+def test_a_foreign_folder_that_came_after_the_intent_stops_the_run_and_leaves_no_branch(
+    repo: Repo, tmp_path: Path
+) -> None:
+    """BR-038, in the instant between the journal's entry and the worktree."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    crash = {"ISSUEFLOW_CRASH": f"journal.started#1@{tmp_path}/passed"}
+    assert repo.cli("advance", "1", env=crash).returncode == -9
+    planned = repo.worktree("01-develop")
+    planned.mkdir(parents=True)
+    (planned / "mine.txt").write_text("mine\n")
+    stopped = repo.cli("advance", "1")
+    assert stopped.returncode == 1
+    assert f"{planned} exists" in stopped.stderr
+    assert repo.git("for-each-ref", "refs/heads/issueflow") == ""
+    assert (planned / "mine.txt").read_text() == "mine\n"
+    planned.rename(tmp_path / "aside")
+    assert repo.advance().stage == "deliver"
+
+
+def test_six_issues_advanced_at_the_same_moment_all_get_their_worktree(repo: Repo) -> None:
+    """BR-040: `worktree add` fails now and then when it runs in parallel."""
+    repo.script(quick([EDIT, done()]))
+    names = [begin(repo) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        ended = list(pool.map(lambda name: repo.cli("advance", name, "--once"), names))
+    assert [(process.returncode, process.stderr[-300:]) for process in ended if process.returncode] == []
+    listing = repo.git("worktree", "list", "--porcelain")
+    branches = repo.git("for-each-ref", "--format=%(refname)", "refs/heads/issueflow").splitlines()
+    assert branches == [f"refs/heads/issueflow/{name}/01-develop" for name in names]
+    assert (
+        sorted(line[7:] for line in listing.splitlines() if "issueflow/" in line and line[:7] == "branch ") == branches
+    )
+    assert [repo.position(name).runs[0].ended.outcome.verdict for name in names] == ["done"] * 6
+
+
+def test_a_number_whose_directory_was_deleted_is_not_used_again(repo: Repo) -> None:
+    """BR-042: ISSUE-2's directory is gone, its branches are not."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    begin(repo)
+    tip = repo.advance("ISSUE-2", once=True).head
+    for gone in sorted((repo.path / ".git/issueflow/issues/ISSUE-2").rglob("*"), reverse=True):
+        gone.unlink() if not gone.is_dir() else gone.rmdir()
+    (repo.path / ".git/issueflow/issues/ISSUE-2").rmdir()
+    repo.git("update-ref", "-d", "refs/issueflow-records/ISSUE-2")
+    assert begin(repo) == "ISSUE-3"
+    assert repo.advance("ISSUE-3", once=True).runs[0].started.base == repo.position("ISSUE-3").base
+    assert repo.git("rev-parse", "issueflow/ISSUE-2/01-develop") == tip
+
+
+def test_new_in_two_worktrees_at_once_gives_two_numbers(repo: Repo, tmp_path: Path, requirement: Path) -> None:
+    """BR-044: each sees the other's, committed or not."""
+    repo.git("worktree", "add", "-q", "-b", "side", str(tmp_path / "linked"))
+    with ThreadPoolExecutor(4) as pool:
+        folders = [repo.path, tmp_path / "linked"] * 2
+        made = list(pool.map(lambda folder: repo.cli("new", str(requirement), cwd=folder), folders))
+    assert sorted(process.stdout for process in made) == [f"ISSUE-{n}\n" for n in (1, 2, 3, 4)]
+    listed = repo.cli("status", cwd=tmp_path / "linked").stdout
+    assert all(f"ISSUE-{n}" in listed for n in (1, 2, 3, 4))
+
+
+def test_the_same_number_made_in_two_clones_is_named_and_nothing_is_overwritten(repo: Repo, tmp_path: Path) -> None:
+    """BR-045: records travel by fetch; git refuses another history, and what came by force is noticed at once."""
+    repo.git("clone", "-q", str(repo.path), str(tmp_path / "clone"))
+    clone = Repo(tmp_path / "clone")
+    begin(repo, "# From the one\n")
+    begin(clone, "# From the other\n")
+    records = "refs/issueflow-records/*:refs/issueflow-records/*"
+    fetched = subprocess.run(["git", "fetch", "origin", records], cwd=clone.path, capture_output=True, text=True)
+    assert fetched.returncode != 0
+    assert "non-fast-forward" in fetched.stderr
+    assert clone.cli("advance", "1", "--once").returncode == 0
+    journal = clone.path / ".git/issueflow/issues/ISSUE-1/journal.jsonl"
+    before = journal.read_bytes()
+    clone.git("fetch", "-q", "origin", f"+{records}")
+    stopped = clone.cli("advance", "1")
+    assert stopped.returncode == 1
+    assert str(journal) in stopped.stderr
+    assert "refs/issueflow-records/ISSUE-1" in stopped.stderr
+    assert journal.read_bytes() == before
+    assert clone.position().created.title == "From the other"
+    theirs, mine = (r.git("rev-parse", "refs/issueflow-records/ISSUE-1") for r in (repo, clone))
+    assert theirs == mine  # what was fetched is not overwritten either
+
+
+def test_stages_whose_names_differ_in_a_dash_get_folders_of_their_own(repo: Repo) -> None:
+    """BR-046"""
+    stage = {"kind": "agent", "role": "developer", "access": "write"}
+    names = ["dev-a", "dev_a", "dev-a-", "dev--a"]
+    stages = {
+        name: {**stage, "next": {"done": after, "blocked": "hold"}}
+        for name, after in zip(names, [*names[1:], "end"], strict=True)
+    }
+    stages["end"] = {
+        "kind": "human",
+        "next": {"approve": "delivered", "request_changes": "dev-a", "cancel": "cancelled"},
+    }
+    flow = {"name": "many", "version": 1, "start": "dev-a", "roles": {"developer": "writes"}, "stages": stages}
+    repo.write(".issueflow/workflows/many.yaml", json.dumps(flow))
+    repo.script({name: [[{"write": f"by {name}", "text": ""}, done()]] for name in names})
+    position = repo.advance(begin(repo, workflow="many"))
+    assert position.status == "waiting"
+    assert len({run.started.worktree.casefold() for run in position.runs}) == 4
+    assert {f"by {name}" for name in names} <= repo.files(position.head).keys()
+
+
+@pytest.mark.parametrize("existing", ["IssueFlow/x", "ISSUEFLOW", "issueFlow/ISSUE-1/01-develop"])
+def test_a_prefix_that_differs_in_letter_case_only_is_named_before_anything_is_made(
+    repo: Repo, requirement: Path, existing: str
+) -> None:
+    """BR-047: on a disk that ignores case the two would share a folder."""
+    repo.git("branch", existing)
+    before = everything(repo)
+    new = repo.cli("new", str(requirement))
+    assert new.returncode == 1
+    assert f"the branch {existing} is in the way" in new.stderr
+    assert everything(repo) == before
+
+
+# ── what a requirement says ──
+
+FRONT = "---\ntitle: Faster uploads\nworkflow: quick\n---\n# Not the title\n\nText.\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + FRONT.encode(),
+        b"\n" + FRONT.encode(),
+        FRONT.replace("\n", "\r\n").encode(),
+        b"\xef\xbb\xbf\r\n" + FRONT.replace("\n", "\r\n").encode(),
+    ],
+    ids=["byte-order mark", "leading blank line", "CRLF", "all of it"],
+)
+def test_a_front_matter_is_read_and_the_bytes_are_kept(repo: Repo, requirement: Path, data: bytes) -> None:
+    """BR-218"""
+    requirement.write_bytes(data)
+    assert repo.cli("new", str(requirement)).returncode == 0
+    position = repo.position()
+    assert (position.created.title, position.workflow.name) == ("Faster uploads", "quick")
+    assert repo.hands.store.issue("ISSUE-1").requirement().read_bytes() == data
+    assert repo.cli("show", "1", "requirement").stdout.encode() == data.replace(b"\r\n", b"\n")
+
+
+RULES = """---
+title: Real
+---
+# Heading
+
+---
+
+```yaml
+---
+title: Example
+workflow: none
+---
+```
+
+---
+
+Last line.
+"""
+
+
+def test_only_the_first_block_is_front_matter_and_the_body_is_complete(repo: Repo) -> None:
+    """BR-220: rule lines, and a YAML example in a code block."""
+    repo.script(walk_through())
+    begin(repo, RULES, workflow=None)
+    repo.advance(once=True)
+    position = repo.position()
+    assert (position.created.title, position.workflow.name) == ("Real", "default")
+    given = repo.worktree("01-analysis") / ".issueflow-run" / "requirement.md"
+    text = given.read_text() if given.exists() else (repo.run_folder("01-analysis") / "prompt.md").read_text()
+    assert "Last line." in text
+    assert "title: Example" in text
+    no_front = "# First\n\n---\ntitle: no\n---\n"
+    assert read_requirement(no_front.encode(), "r3.md").title == "First"
+
+
+TITLES = {
+    "Chinese": "# 重试失败的上传\n",
+    "emoji": "# 🚀🚀\n",
+    "punctuation": "# !?…—\n",
+    "right to left": "# إعادة المحاولة\n",
+    "none": "\n   \n#\n",
+    "a line of dashes": "---\n",
+}
+
+
+def test_a_title_in_any_script_gives_a_distinct_and_readable_issue(
+    repo: Repo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """BR-221: Chinese, emoji, punctuation, right to left, none."""
+    repo.script(quick([EDIT, done()]))
+    for number, text in enumerate(TITLES.values(), 1):
+        path = tmp_path / f"r{number}.md"
+        path.write_text(text)
+        assert command(["-C", str(repo.path), "new", str(path), "--workflow", "quick"]) == 0
+        assert capsys.readouterr().out == f"ISSUE-{number}\n"
+    assert command(["-C", str(repo.path), "status"]) == 0
+    table = capsys.readouterr().out
+    titles = [repo.position(f"ISSUE-{number}").created.title for number in range(1, len(TITLES) + 1)]
+    assert all(titles)
+    assert titles[:4] == ["重试失败的上传", "🚀🚀", "!?…—", "إعادة المحاولة"]
+    assert all(title in table for title in titles)
+    assert repo.advance("ISSUE-1", once=True).runs[0].ended.outcome.verdict == "done"
+
+
+HOSTILE = "# " + "".join(f"word{n} .. @{{ ~ ^ : ? * [ \\ " for n in range(40)) + "é" * 200 + ".lock.\n\nnext line\n"
+
+
+def test_a_hostile_title_never_reaches_a_branch_name(repo: Repo) -> None:
+    """BR-222: 600 characters with line breaks, '..', '@{', '~', '.lock' and a dot at the end."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo, HOSTILE)
+    repo.advance(once=True)
+    (branch,) = repo.git("for-each-ref", "--format=%(refname:short)", "refs/heads/issueflow").splitlines()
+    assert repo.git("check-ref-format", "--branch", branch) == branch
+    assert max(len(part.encode()) for part in Path(repo.position().runs[0].started.worktree).parts[-3:]) < 100
+    assert "\n" not in repo.position().created.title
+    assert len(repo.position().created.title) <= 200
+
+
+def test_a_long_base_branch_is_used_as_it_is(repo: Repo) -> None:
+    """BR-223: parts of 120 characters, given by the user, and once more as the branch the user is on."""
+    long = "/".join(letter * 120 for letter in "abc")
+    repo.git("checkout", "-q", "-b", long)
+    repo.script(quick([EDIT, done()]))
+    tip = repo.commit("on the long branch")
+    begin(repo)
+    repo.git("checkout", "-q", "main")
+    repo.new("# Go\n", "--workflow", "quick", "--base", long)
+    assert repo.position("ISSUE-1").created.base_name == f"refs/heads/{long}"
+    assert repo.position("ISSUE-2").base == repo.position("ISSUE-1").base == tip
+    assert repo.advance("ISSUE-2", once=True).runs[0].started.base == tip
+    assert repo.git("rev-parse", long) == tip
+
+
+# ── what `done` means ──
+
+
+def test_uncommitted_work_is_committed_and_the_review_sees_exactly_it(repo: Repo, tmp_path: Path) -> None:
+    """BR-110: two files edited, one added, success reported, nothing committed."""
+    repo.write("other.py", "one\n")
+    repo.write(".issueflow/workflows/pair.yaml", json.dumps(PAIR))
+    repo.commit("pair")
+    edits = [EDIT, {"write": "other.py", "text": "two\n"}, {"write": "new.py", "text": "new\n"}]
+    keep = sh(f"cp .issueflow-run/diff.patch {tmp_path}/seen.patch; git rev-parse HEAD > {tmp_path}/stood")
+    repo.script({"develop": [[*edits, done()]], "review": [[keep, approve()]]})
+    position = repo.advance(begin(repo, workflow="pair"))
+    assert position.stage == "deliver"
+    assert (tmp_path / "stood").read_text().strip() == position.head
+    assert repo.git("diff", "--name-only", position.base, position.head).splitlines() == [
+        "app.py",
+        "new.py",
+        "other.py",
+    ]
+    repo.git("checkout", "-q", "--detach", position.base)
+    repo.git("apply", "--index", str(tmp_path / "seen.patch"))
+    assert repo.git("write-tree") == repo.git("rev-parse", f"{position.head}^{{tree}}")
+
+
+def test_what_the_agent_committed_itself_counts_as_changed(repo: Repo) -> None:
+    """BR-113: three commits and a clean tree."""
+    acts = [a for n in (1, 2, 3) for a in ({"write": "app.py", "text": f"{n}\n"}, {"commit": f"step {n}"})]
+    run = play(repo, *acts, done()).runs[0]
+    assert (run.ended.outcome.verdict, run.ended.code.changed) == ("done", True)
+    assert repo.git("rev-list", "--count", f"{run.started.base}..{run.tip}") == "3"
+
+
+def test_nothing_needed_changing_is_accepted_only_when_it_is_said_and_the_person_is_told(repo: Repo) -> None:
+    """BR-114"""
+    position = play(repo, done())
+    assert position.runs[0].ended.outcome.cls == "contradicted"
+    assert "nothing was changed" in position.runs[0].ended.outcome.errors[0]
+    repo.script(quick([done(no_change="the retry is there already, in app.py line 1")]))
+    position = repo.advance(begin(repo))
+    assert (position.stage, position.status, position.head) == ("deliver", "waiting", position.base)
+    shown = repo.cli("show", "2").stdout
+    assert "the retry is there already" in shown
+
+
+def test_files_without_a_result_are_no_finished_stage_and_are_kept(repo: Repo) -> None:
+    """BR-115: files written, no result, exit 0."""
+    position = play(repo, EDIT)
+    run = position.runs[0]
+    assert run.ended.outcome.cls == "missing"
+    assert position.head == position.base
+    assert repo.git("show", f"{run.tip}:app.py") == "print('two')"
+    position = repo.advance()
+    assert (position.status, position.hold.cause, position.stage) == ("held", "fault", "develop")
+    assert repo.git("show", f"{position.runs[-1].tip}:app.py") == "print('two')"
+    assert repo.cli("advance", "1").returncode == 4
+
+
+def test_a_failing_hook_of_the_repository_has_no_effect(repo: Repo, tmp_path: Path) -> None:
+    """BR-116: results are committed by plumbing; no hook is run, the project's checks are a stage."""
+    for name in ("pre-commit", "commit-msg", "post-checkout", "reference-transaction", "post-index-change"):
+        hook = repo.write(f".git/hooks/{name}", f"#!/bin/sh\necho {name} >> {tmp_path}/ran\nexit 1\n")
+        hook.chmod(0o755)
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    repo.advance()
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    position = repo.advance()
+    assert position.status == "delivered"
+    assert repo.git("show", "issueflow/ISSUE-1/delivered:app.py") == "print('two')"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_success_words_around_an_error_are_no_result(repo: Repo) -> None:
+    """BR-118: exit 0, `success`, and the error text as the answer."""
+    envelope = {"type": "result", "subtype": "success", "is_error": True, "result": "API Error: rate limit reached"}
+    position = play(repo, EDIT, {"say": json.dumps(envelope)})
+    assert position.runs[0].ended.outcome.cls == "missing"
+    position = repo.advance()
+    assert (position.status, position.head) == ("held", position.base)
+
+
+def test_an_error_on_stderr_with_exit_0_is_a_failed_attempt_and_its_words_are_in_the_report(repo: Repo) -> None:
+    """BR-121"""
+    repo.script(quick([{"say": "ApiError: quota exceeded for model", "to": "stderr"}]))
+    begin(repo)
+    report = repo.cli("advance", "1")
+    assert report.returncode == 4
+    assert "quota exceeded for model" in report.stderr
+    position = repo.position()
+    assert {run.ended.outcome.cls for run in position.runs} == {"missing"}
+    assert "quota exceeded for model" in position.hold.reason + repo.cli("show", "1", "run", "3").stdout
+
+
+def test_no_output_at_all_is_a_failed_attempt_and_not_tried_for_ever(repo: Repo, tmp_path: Path) -> None:
+    """BR-122: zero bytes, exit 0, a word only in the agent's own log file."""
+    repo.script(quick([sh(f"echo auto-rejected >> {tmp_path}/own.log")]))
+    begin(repo)
+    position = repo.advance()
+    assert (position.status, position.hold.cause) == ("held", "fault")
+    assert len((tmp_path / "own.log").read_text().splitlines()) == len(position.runs) == 3
+    assert any(words in position.hold.reason for words in ("no output", "printed nothing", "said nothing"))
+
+
+def test_the_diff_of_a_run_that_committed_everything_itself_is_shown(repo: Repo) -> None:
+    """BR-123"""
+    play(repo, EDIT, {"commit": "mine"}, done())
+    for words in (["diff", "1"], ["diff", "1", "develop"], ["diff", "1", "01-develop"], ["diff", "1", "--stat"]):
+        out = repo.cli(*words).stdout
+        assert "app.py" in out
+    assert "+print('two')" in repo.cli("diff", "1").stdout
+
+
+def test_a_delivery_that_cannot_be_made_is_not_reported_as_delivered(repo: Repo) -> None:
+    """BR-124: a delivery is a local branch. A dirty tree and a moved target do not hinder it, its name taken does."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    repo.advance()
+    repo.commit("the target moved")
+    repo.write("app.py", "mine, not committed\n")
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    repo.git("branch", "issueflow/ISSUE-1/delivered", "main")
+    stopped = repo.cli("advance", "1")
+    assert stopped.returncode == 1
+    assert "refs/heads/issueflow/ISSUE-1/delivered exists already" in stopped.stderr
+    assert repo.position().status == "delivering"
+    assert "delivered" not in repo.cli("status").stdout
+    repo.git("branch", "-D", "issueflow/ISSUE-1/delivered")
+    assert repo.advance().status == "delivered"
+    assert (repo.path / "app.py").read_text() == "mine, not committed\n"
+    assert "main has 1 commit" in repo.cli("status", "1").stdout
