@@ -125,7 +125,7 @@ PLACES: dict[str, tuple[str, str, Step]] = {
         Ask("run 01-analysis wrote where it must not: violation for a reason"),
     ),
     "held: died": ("quick", "died", Ask("run 01-develop died: it is gone")),
-    "held: set-up": ("quick", "setup", Ask("the set-up of 01-develop failed: setup for a reason")),
+    "held: set-up": ("quick", "setup", Ask("01-develop could not begin: setup for a reason")),
     "delivered": ("quick", "done@A pass !approve", End()),
     "cancelled": ("quick", "done@A pass !cancel", End()),
 }

@@ -282,8 +282,9 @@ def read_regular(folder: Path, name: str, most: int) -> bytes:
     finally:
         os.close(handle)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(0, "it is not a regular file")
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(0, "it is a directory" if stat.S_ISDIR(mode) else "it is not a regular file")
         with os.fdopen(file, "rb", closefd=False) as stream:
             return stream.read(most)
     finally:
