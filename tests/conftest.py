@@ -1,5 +1,7 @@
 """The test bench: a sealed home, real repositories, the scripted agent in the place of mocks."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from issueflow.cli import run
 from issueflow.engine import begin, walk
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import load
@@ -119,7 +122,9 @@ class Repo:
         return begin.create(self.hands, text.encode(), title, "r3.md", wanted.get("--workflow"), wanted.get("--base"))
 
     def cli(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-        """Run the real command in a process of its own."""
+        """Run the command as a person types it: here when nothing else is asked, else in a process of its own."""
+        if not more:
+            return self._typed(words)
         env = {**os.environ, **more.pop("env", {})}
         return subprocess.run(
             [sys.executable, "-m", "issueflow", *words],
@@ -132,6 +137,21 @@ class Repo:
             check=False,
             **more,
         )
+
+    def _typed(self, words: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", newline="") for _ in range(2))
+        before = Path.cwd()
+        os.chdir(self.path)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = run(list(words))
+        finally:
+            os.chdir(before)
+        texts = []
+        for stream in (out, err):
+            stream.flush()
+            texts.append(stream.detach().getvalue().decode(errors="replace").replace("\r\n", "\n"))
+        return subprocess.CompletedProcess(list(words), code, *texts)
 
     def advance(self, issue: str = "ISSUE-1", **goal: Any) -> Position:
         """Walk an Issue on in this process."""

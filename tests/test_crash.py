@@ -164,7 +164,7 @@ def expected(
 @pytest.mark.parametrize(
     ("point", "scope"),
     [
-        pytest.param(point, scope, marks=[] if (number % 2 == 0) == (scope == "one") else pytest.mark.slow)
+        pytest.param(point, scope, marks=[] if number % 6 == ("one", "both").index(scope) else pytest.mark.slow)
         for number, point in enumerate(p for p in named_points() if p not in ELSEWHERE)
         for scope in ("one", "both")
     ],

@@ -149,24 +149,30 @@ def test_a_person_s_stage_cannot_be_skipped(repo: Repo) -> None:
         decisions.skip(repo.hands, "ISSUE-1", "plan-approval", "in a hurry")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["skip", "1", "verify", "--reason", "x"],
-        ["approve", "1"],
-        ["reopen", "1", "--to", "develop", "--reason", "x"],
-        ["amend", "1", "--workflow", "quick"],
-        ["resume", "1"],
-        ["retry", "1", "--reason", "x"],
-    ],
-    ids=lambda words: words[0],
-)
-def test_no_decision_is_taken_inside_a_run(repo: Repo, words: list[str]) -> None:
-    call = " ".join([sys.executable, "-m", "issueflow", "-C", str(repo.path), *words])
-    repo.script(quick([{"run": ["sh", "-c", call]}, {"write": "a", "text": ""}, done()]))
+def test_no_decision_is_taken_inside_a_run(repo: Repo) -> None:
+    calls = [
+        "skip 1 verify --reason x",
+        "approve 1",
+        "reopen 1 --to develop --reason x",
+        "amend 1 --workflow quick",
+        "resume 1",
+        "retry 1 --reason x",
+    ]
+    command = f"{sys.executable} -m issueflow -C {repo.path}"
+    repo.script(
+        quick(
+            [
+                {"run": ["sh", "-c", "; ".join(f"{command} {call}" for call in calls)]},
+                {"write": "a", "text": ""},
+                done(),
+            ]
+        )
+    )
     repo.new("# Go\n", "--workflow", "quick")
     repo.advance(once=True)
-    assert "is a person's decision" in (repo.run_folder("01-develop") / "stderr.log").read_text()
+    said = (repo.run_folder("01-develop") / "stderr.log").read_text()
+    assert said.count("is a person's decision") == len(calls)
+    assert not repo.position().decided
 
 
 def test_a_delivered_issue_can_be_reopened_and_delivered_again(repo: Repo) -> None:

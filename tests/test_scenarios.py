@@ -260,7 +260,7 @@ def test_six_issues_advanced_at_the_same_moment_all_get_their_worktree(repo: Rep
     repo.script(quick([EDIT, done()]))
     names = [begin(repo) for _ in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        ended = list(pool.map(lambda name: repo.cli("advance", name, "--once"), names))
+        ended = list(pool.map(lambda name: repo.cli("advance", name, "--once", env={}), names))
     assert [(process.returncode, process.stderr[-300:]) for process in ended if process.returncode] == []
     listing = repo.git("worktree", "list", "--porcelain")
     branches = repo.git("for-each-ref", "--format=%(refname)", "refs/heads/issueflow").splitlines()

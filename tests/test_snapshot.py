@@ -1007,6 +1007,7 @@ MIXTURE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     ["collect.looked", "collect.committed", "collect.branch", "collect.documents", "collect.judged", "journal.ended"],

@@ -139,7 +139,7 @@ def publish(hands: Hands, folder: IssueFolder, position: Position, entry: Journa
         folder.recordable(),
         fresh,
         message(position, entry),
-        hands.repository.identity(),
+        hands.repository.identity,
         calendar.timegm(time.strptime(entry.at, "%Y-%m-%dT%H:%M:%SZ")),
     )
     crash_point(f"recorded.{entry.kind}")

@@ -90,7 +90,7 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
             base_tree=position.start_tree,
             worktree=os.fspath(_free_path(hands, folder.name, run_name(number, name))),
             nonce=secrets.token_hex(8),
-            identity=hands.repository.identity(),
+            identity=hands.repository.identity,
             target=position.current(stage.target) if stage.target and stage.target != "diff" else None,
             must_answer=position.must_answer if stage.kind == "agent" else (),
             settings=sha256(to_json(_settings(hands, agent).model_dump()).encode()) if agent and reads else "",

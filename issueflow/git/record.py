@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from issueflow.git.command import ZERO, git, text
+from issueflow.errors import GitFailed
+from issueflow.git.command import ZERO, git, run, text
 from issueflow.git.refs import Repository
 from issueflow.models import Identity, record_ref
 
@@ -64,8 +65,12 @@ def recorded(repository: Repository, issue: str) -> dict[str, bytes] | None:
 
 def journal(repository: Repository, issue: str) -> bytes | None:
     """The journal as last recorded, None when there is no record."""
-    at = repository.commit(record_ref(issue))
-    return repository.file(at, "journal.jsonl") if at else None
+    code, out, err = run(repository.folder, "cat-file", "blob", f"{record_ref(issue)}:journal.jsonl")
+    if code == 0:
+        return out
+    if repository.commit(record_ref(issue)):
+        raise GitFailed(["cat-file", "blob"], code, err.decode(errors="replace"))
+    return None
 
 
 def recorded_issues(repository: Repository) -> list[str]:

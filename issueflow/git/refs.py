@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
@@ -77,6 +78,7 @@ class Repository:
         """One value of the configuration, None when it is not set."""
         return text(self.folder, "config", "--get", key, codes=(0, 1)) or None
 
+    @cached_property
     def identity(self) -> Identity:
         """Who commits are by: the person, or a fixed identity where git knows none, as no commit may fail for that."""
         name, email = self.setting("user.name"), self.setting("user.email")
