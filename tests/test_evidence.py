@@ -149,29 +149,23 @@ def test_a_person_s_stage_cannot_be_skipped(repo: Repo) -> None:
         decisions.skip(repo.hands, "ISSUE-1", "plan-approval", "in a hurry")
 
 
+DECIDING = (
+    "skip 1 verify --reason x",
+    "approve 1",
+    "reopen 1 --to develop --reason x",
+    "amend 1 --workflow quick",
+    "resume 1",
+    "retry 1 --reason x",
+)
+
+
 def test_no_decision_is_taken_inside_a_run(repo: Repo) -> None:
-    calls = [
-        "skip 1 verify --reason x",
-        "approve 1",
-        "reopen 1 --to develop --reason x",
-        "amend 1 --workflow quick",
-        "resume 1",
-        "retry 1 --reason x",
-    ]
-    command = f"{sys.executable} -m issueflow -C {repo.path}"
-    repo.script(
-        quick(
-            [
-                {"run": ["sh", "-c", "; ".join(f"{command} {call}" for call in calls)]},
-                {"write": "a", "text": ""},
-                done(),
-            ]
-        )
-    )
+    calls = "; ".join(f"{sys.executable} -m issueflow -C {repo.path} {words}" for words in DECIDING)
+    repo.script(quick([{"run": ["sh", "-c", calls]}, {"write": "a", "text": ""}, done()]))
     repo.new("# Go\n", "--workflow", "quick")
     repo.advance(once=True)
     said = (repo.run_folder("01-develop") / "stderr.log").read_text()
-    assert said.count("is a person's decision") == len(calls)
+    assert said.count("is a person's decision") == len(DECIDING)
     assert not repo.position().decided
 
 
