@@ -1,6 +1,9 @@
 """The main job: one requirement, from a file to a delivered branch."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from conftest import Repo, approve, develop, done, finding, plan, quick, reject, walk_through
@@ -217,3 +220,13 @@ def test_the_second_command_on_a_finished_issue_changes_no_byte(repo: Repo) -> N
     repo.advance(replace=True)
     assert picture() == before
     assert repo.git("for-each-ref") == refs
+
+
+def test_the_demo_runs_where_git_knows_nobody(sealed: Path, tmp_path: Path) -> None:
+    """A fresh machine: no identity, no settings; README's first command is typed there."""
+    (sealed / ".gitconfig").unlink()
+    words = [sys.executable, "-m", "issueflow", "demo", "--yes", "--dir", str(tmp_path / "demo" / "shop")]
+    done_ = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done_.returncode == 0, done_.stderr
+    assert "ISSUE-1 deliver: delivered" in done_.stdout
+    assert done_.stderr.count("request_changes") == 2

@@ -458,6 +458,9 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
         "ISSUEFLOW_ISSUE": position.issue,
         "ISSUEFLOW_RUN": started.mark(position.issue),
         "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
+        # An agent that commits must be able to, on a machine where git knows nobody and for CLIs that hide who one is.
+        **{f"GIT_{who}_NAME": started.identity.name for who in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{who}_EMAIL": started.identity.email for who in ("AUTHOR", "COMMITTER")},
         # An agent's own commit must not start a gc that sweeps away what another run has just staged.
         "GIT_CONFIG_COUNT": "3",
         "GIT_CONFIG_KEY_0": "gc.auto",
