@@ -4,8 +4,12 @@ IssueflowError          it cannot be done            exit 1
 ├── WrongWords          the call itself is off       exit 2
 ├── Busy                somebody else holds the lock exit 3
 ├── Damaged             a file of ours cannot be read
+│   └── TooNew          … because a later issueflow wrote it
 └── GitFailed           a git command said no
 """
+
+FULL = "No space left on device"
+ROOM = "df -h"  # the hint for a full disk
 
 
 class IssueflowError(Exception):
@@ -37,6 +41,10 @@ class Damaged(IssueflowError):
     """A file that issueflow wrote cannot be read as it was written; the sentence names file and line."""
 
 
+class TooNew(Damaged):
+    """A later issueflow wrote the file: it is sound, and nothing here may mend it."""
+
+
 class GitFailed(IssueflowError):
     """A git command ended with a code that its caller did not expect.
 
@@ -45,9 +53,12 @@ class GitFailed(IssueflowError):
 
     def __init__(self, argv: list[str], code: int | None, stderr: str, hint: str | None = None) -> None:
         lines = [line for line in stderr.strip().splitlines() if line]
-        reason = lines[-1] if lines else "it said nothing"
+        told = [line for line in lines if line.startswith(("error: ", "fatal: "))][
+            -2:
+        ]  # the cause, and what it stopped
+        reason = "; ".join(told) or (lines or ["it said nothing"])[-1]
         ending = "did not end in time" if code is None else f"failed with {code}"
-        super().__init__(f"git {argv[0]} {ending}: {reason}", hint)
+        super().__init__(f"git {argv[0]} {ending}: {reason}", hint or (ROOM if FULL in stderr else None))
         self.argv = argv
         self.code = code
         self.stderr = stderr

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from functools import cached_property
@@ -101,47 +102,48 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    hint = f"git diff -- {shlex.quote(os.fspath(path))}"  # what was changed last is mostly what is wrong
     try:
         text = path.read_text()
         data = YAML(typ="safe", pure=True).load(text)
     except OSError as error:
-        raise WrongWords(f"{path} cannot be read: {error.strerror}") from error
+        raise WrongWords(f"{path} cannot be read: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
-        raise WrongWords(f"{path} is not UTF-8") from error
+        raise WrongWords(f"{path} is not UTF-8", hint) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
-        raise WrongWords(f"{where}: {error.problem}") from error
+        raise WrongWords(f"{where}: {error.problem}", hint) from error
     except YAMLError as error:
-        raise WrongWords(f"{path}: {' '.join(str(error).split())}") from error
+        raise WrongWords(f"{path}: {' '.join(str(error).split())}", hint) from error
     if not isinstance(data, dict):
-        raise WrongWords(f"{path} holds no keys")
+        raise WrongWords(f"{path} holds no keys", hint)
     try:
         # By way of JSON: there a list may stand for a tuple, and a date is a string.
         return model.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
         first = error.errors()[0]
-        place = _line_of(text, [str(part) for part in first["loc"]])
+        place = _place_of(text, [str(part) for part in first["loc"]])
         keys = ".".join(str(part) for part in first["loc"])
-        where = f"{path}, line {place}" if place else str(path)
-        raise WrongWords(f"{where}: {keys}: {first['msg']}") from error
+        where = f"{path}, line {place[0]}, column {place[1]}" if place else str(path)
+        raise WrongWords(f"{where}: {keys}: {first['msg']}", hint) from error
 
 
-def _line_of(text: str, keys: list[str]) -> int | None:
-    """The line of the value at `keys`, by way of the loader that remembers where things stand."""
+def _place_of(text: str, keys: list[str]) -> tuple[int, int] | None:
+    """Line and column of the value at `keys`, by way of the loader that remembers where things stand."""
     from ruamel.yaml import YAML
 
     data: Any = YAML(typ="rt", pure=True).load(text)
-    line = None
+    place = None
     for key in keys:
         try:
             if isinstance(data, dict):
-                line, data = data.lc.key(key)[0] + 1, data[key]  # type: ignore[attr-defined]
+                place, data = data.lc.key(key), data[key]  # type: ignore[attr-defined]
             else:
-                line, data = data.lc.item(int(key))[0] + 1, data[int(key)]
+                place, data = data.lc.item(int(key)), data[int(key)]
         except (KeyError, AttributeError, IndexError, TypeError, ValueError):
             break
-    return line
+    return (place[0] + 1, place[1] + 1) if place else None
 
 
 # ── init ──────────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from issueflow.errors import WrongWords
 from issueflow.models import AgentSettings
 
 # type in config.yaml → the module here that knows it. A new agent is one file and one row.
@@ -52,3 +53,13 @@ def agent(settings: AgentSettings) -> Agent | None:
     """The agent of this type, None when there is none of that name."""
     module = TYPES.get(settings.type)
     return cast(Agent, import_module(module)) if module else None
+
+
+def usable(name: str, settings: AgentSettings) -> Agent:
+    """The agent of this type, with settings it can use; WrongWords when there is none, or when it refuses them."""
+    found = agent(settings)
+    if found is None:
+        known = ", ".join(sorted(TYPES))
+        raise WrongWords(f"agent {name} has the unknown type {settings.type} (known: {known})", "issueflow init --help")
+    found.check(name, settings)
+    return found

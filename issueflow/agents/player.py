@@ -37,8 +37,7 @@ def play(act: dict[str, Any], order: dict[str, Any]) -> int | None:
     elif "run" in act:
         subprocess.run(act["run"], check=False)
     elif "commit" in act:
-        subprocess.run(["git", "add", "-A"], check=True)
-        subprocess.run(["git", "commit", "-q", "--no-verify", "-m", act["commit"]], check=True)
+        commit(act["commit"])
     elif "say" in act:
         print(act["say"], file=sys.stderr if act["to"] == "stderr" else sys.stdout, flush=True)
     elif "sleep" in act:
@@ -52,6 +51,13 @@ def play(act: dict[str, Any], order: dict[str, Any]) -> int | None:
             os.kill(os.getpid(), signal.Signals[f"SIG{act['signal']}"])
         return act["exit"] or 0
     return None
+
+
+def commit(message: str) -> None:
+    """Commit everything; an attempt that goes on from a dead one's snapshot may find it committed already."""
+    subprocess.run(["git", "add", "-A"], check=True)
+    if subprocess.run(["git", "diff", "--cached", "--quiet"], check=False).returncode:
+        subprocess.run(["git", "commit", "-q", "--no-verify", "-m", message], check=True)
 
 
 def write(act: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
 """Words to calls, errors to exit codes: the only room that knows the command line."""
 
+import errno
+import io
 import os
 import sys
 from typing import Any
 
-from issueflow.errors import IssueflowError
+from issueflow.errors import ROOM, IssueflowError
 
 
 def run(argv: list[str]) -> int:
@@ -12,6 +14,9 @@ def run(argv: list[str]) -> int:
     from issueflow.git.environment import clean_environment
 
     clean_environment()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the person's character set has no sign for is shown as a code
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _call(argv)
     except IssueflowError as error:
@@ -24,7 +29,7 @@ def run(argv: list[str]) -> int:
         return 0
     except OSError as error:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        _complain(f"{where}{error.strerror or error}", None)
+        _complain(f"{where}{error.strerror or error}", ROOM if error.errno == errno.ENOSPC else None)
         return 1
     except Exception as error:
         _complain(f"something unforeseen went wrong ({type(error).__name__}: {error}); details: {_write_log()}", None)

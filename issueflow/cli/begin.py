@@ -76,8 +76,12 @@ def new(
 
 def read_file(requirement: str) -> tuple[bytes, str]:
     """A requirement's bytes and where it lies; WrongWords when it is no text that people read."""
+    called = requirement
     if requirement == "-":
-        data, origin = sys.stdin.buffer.read(MOST_REQUIREMENT + 1), "-"
+        called, origin = "standard input", "-"
+        if sys.stdin is None:  # `<&-`
+            raise WrongWords("standard input is closed", "issueflow new --help")
+        data = sys.stdin.buffer.read(MOST_REQUIREMENT + 1)
     else:
         path = Path(requirement)
         try:
@@ -87,11 +91,13 @@ def read_file(requirement: str) -> tuple[bytes, str]:
             raise WrongWords(f"{requirement} cannot be read: {error.strerror}", "issueflow new --help") from error
         origin = plain(str(path.absolute()))
     if len(data) > MOST_REQUIREMENT:
-        raise WrongWords(f"{requirement} is larger than {MOST_REQUIREMENT >> 20} MiB; is it the right file?")
+        raise WrongWords(
+            f"{called} is larger than {MOST_REQUIREMENT >> 20} MiB; is it the right file?", "issueflow new --help"
+        )
     if not data.strip():
-        raise WrongWords(f"{requirement} is empty", "issueflow new --help")
+        raise WrongWords(f"{called} is empty", "issueflow new --help")
     if b"\0" in data:
-        raise WrongWords(f"{requirement} is not text", "issueflow new --help")
+        raise WrongWords(f"{called} is not text", "issueflow new --help")
     return data, origin
 
 

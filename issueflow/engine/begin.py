@@ -2,6 +2,7 @@
 
 import shlex
 
+from issueflow import agents
 from issueflow.engine import decisions
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, settle, write
@@ -111,6 +112,7 @@ def bind(hands: Hands, workflow: Workflow) -> dict[str, str]:
             raise WrongWords(
                 f"role {role} is bound to the agent {agent}, which config.yaml does not define", "issueflow init --help"
             )
+        agents.usable(agent, config.agents[agent])
     return bound
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from issueflow.engine.hands import Hands
-from issueflow.errors import Damaged, WrongWords
+from issueflow.errors import Damaged, TooNew, WrongWords
 from issueflow.files import crash_point, make_folder, replace_file
 from issueflow.git import record
 from issueflow.machine import Position, fold
@@ -69,11 +69,14 @@ def load(folder: IssueFolder) -> Position:
 def repair(hands: Hands, folder: IssueFolder) -> str | None:
     """Mend a damaged journal from its own sound part and its record; what was done in words, None when it is sound.
 
-    The damaged file is kept beside. Damaged when journal and record tell different stories: that is a person's to see.
+    The damaged file is kept beside. Damaged when journal and record tell different stories: that is a person's to see;
+    TooNew when a later issueflow wrote it.
     """
     try:
         load(folder)
         return None
+    except TooNew:
+        raise
     except Damaged:
         raw = folder.journal.read_bytes()
     sound, recorded = folder.sound_part(), record.journal(hands.repository, folder.name) or b""

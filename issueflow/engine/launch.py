@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -99,8 +100,16 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
 
 
 def _free_path(hands: Hands, issue: str, run: str) -> Path:
-    """Where the worktree goes; a folder that is there already is somebody's and is left alone."""
+    """Where the worktree goes; a folder that is there already is somebody's and is left alone.
+
+    IssueflowError when nothing can be made there.
+    """
     wanted = path = hands.worktrees / issue / run
+    try:
+        make_folder(path.parent)
+    except OSError as error:  # found before the run is written down: its place could not be changed any more
+        sentence = f"no worktree can be made in {hands.worktrees}: {error.strerror} (worktrees.root in config.yaml)"
+        raise IssueflowError(sentence, f"ls -ld {shlex.quote(os.fspath(hands.worktrees))}") from error
     turn = 1
     while os.path.lexists(path):
         turn += 1
@@ -245,7 +254,7 @@ def _hand_over(
     prompt = _prompt(hands, position, started, stage, files, order)
     for name, text in (("order.json", to_json(order)), ("prompt.md", prompt)):
         replace_file(run / name, text)
-        (home / name).write_text(text)
+        (home / name).write_bytes(text.encode())
 
 
 def _previous_outputs(folder: IssueFolder, position: Position, started: Started, stage: Stage, home: Path) -> None:
@@ -500,13 +509,7 @@ def _program(
     if started.agent is None:
         return _check_program(commands, run, stage)
     settings = _settings(hands, started.agent)
-    agent = agents.agent(settings)
-    if agent is None:
-        known = ", ".join(sorted(agents.TYPES))
-        raise WrongWords(
-            f"agent {started.agent} has the unknown type {settings.type} (known: {known})", "issueflow init --help"
-        )
-    agent.check(started.agent, settings)
+    agent = agents.usable(started.agent, settings)
     task = agents.Task(run / "prompt.md", place.path, run, started.stage, started.play, hands.project)
     launch = agent.launch(settings, task)
     env.update({name: value for name, value in launch.env.items() if name not in env})

@@ -59,6 +59,11 @@ class Run:
     dropped: Dropped | None = None
 
     @property
+    def was_played(self) -> bool:
+        """Did its agent come to an end of its own? The scripted agent plays the same again for one that did not."""
+        return self.ended is not None and self.ended.outcome.cls not in ("setup", "stopped")
+
+    @property
     def is_accepted(self) -> bool:
         """Did it end with a result that counts?"""
         return self.ended is not None and self.ended.outcome.cls == "accepted"
@@ -591,7 +596,7 @@ class _Walk:
             round=self.counts[loops[0][0]].round if loops else 1,
             max_rounds=loops[0][1].max_rounds if loops else None,
             attempt=self.visit.attempts if self.visit.continuation or self.open_run else self.visit.attempts + 1,
-            play=1 + sum(run.started.stage == self.stage for run in self.runs.values()),
+            play=1 + sum(run.started.stage == self.stage and run.was_played for run in self.runs.values()),
             continuation=self.visit.continuation,
             start=start,
             start_tree=start_tree,

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from issueflow.errors import Busy, Damaged
+from issueflow.errors import Busy, Damaged, TooNew
 from issueflow.files import make_folder, private, replace_file, sync_folder
 from issueflow.models import ISSUE_ID, JOURNAL_FORMAT, JournalEntry
 from issueflow.store.text import to_yaml
@@ -142,7 +142,7 @@ class IssueFolder:
         where = f"{self.journal}, line {number}"
         try:
             if number == 1 and (made := json.loads(line).get("format")) and made > JOURNAL_FORMAT:
-                raise Damaged(f"{where}: written by a newer issueflow (journal format {made})", "issueflow --version")
+                raise TooNew(f"{where}: written by a newer issueflow (journal format {made})", "issueflow --version")
             entry = ENTRY.validate_json(line)
         except (ValueError, ValidationError, AttributeError) as error:
             raise Damaged(f"{where}: not a journal entry", f"issueflow resume {self.name}") from error
