@@ -17,7 +17,7 @@ app = typer.Typer(
         "An Issue is named ISSUE-7 or 7; where only one is open its name may be left out."
     ),
     invoke_without_command=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -5,16 +5,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from issueflow.errors import WrongWords
+from issueflow.errors import IssueflowError, WrongWords
 from issueflow.views import say
 
 if TYPE_CHECKING:
     from issueflow.machine import Position
     from issueflow.project import Project
 
+
+def complete_issue(incomplete: str) -> list[str]:
+    """The Issues' names that begin with what was typed, for the shell; nothing where there is no repository."""
+    from pathlib import Path
+
+    from issueflow.cli.overview import rows
+    from issueflow.git.layout import locate
+
+    try:
+        names = [str(row["issue"]) for row in rows(locate(Path.cwd()).common / "issueflow")]
+    except (IssueflowError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete.upper()) or name[6:].startswith(incomplete)]
+
+
 IssueArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[ISSUE]", show_default=False, help="ISSUE-7 or 7; may be left out when one is open."),
+    typer.Argument(
+        metavar="[ISSUE]",
+        show_default=False,
+        autocompletion=complete_issue,
+        help="ISSUE-7 or 7; may be left out when one is open.",
+    ),
 ]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from issueflow.cli.common import IssueArgument, issue_id, plain, project, say_next
+from issueflow.cli.common import IssueArgument, complete_issue, issue_id, plain, project, say_next
 from issueflow.errors import WrongWords
 from issueflow.views import answer
 
@@ -85,7 +85,7 @@ def retry(
 
 
 def skip(
-    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", autocompletion=complete_issue, help="ISSUE-7 or 7.")],
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="The review or check that the Issue stands at.")],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why nobody has to look.")] = "",
 ) -> int:
@@ -135,7 +135,7 @@ def _require_reason(what: str, reason: str) -> None:
 
 
 def amend(
-    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", autocompletion=complete_issue, help="ISSUE-7 or 7.")],
     requirement: Annotated[
         str | None, typer.Argument(metavar="[FILE]", show_default=False, help="The new requirement.")
     ] = None,
@@ -162,7 +162,7 @@ def amend(
 
 
 def note(
-    issue: Annotated[str, typer.Argument(metavar="ISSUE", help="ISSUE-7 or 7.")],
+    issue: Annotated[str, typer.Argument(metavar="ISSUE", autocompletion=complete_issue, help="ISSUE-7 or 7.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The remark.")],
 ) -> int:
     """Put a remark into an Issue's history

@@ -27,6 +27,11 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; docs/files.md describes it.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also the Issues that ended long ago.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
+    tell_code: Annotated[
+        bool,
+        typer.Option("--exit-code", help="With ISSUE: 4 held or failed, 5 waiting for you, 6 running."),
+    ] = False,
 ) -> int:
     """Show where everything stands, and what is next
 
@@ -34,10 +39,21 @@ def status(
     """
     from issueflow.cli import overview
 
+    if watch:
+        return overview.watch(Path.cwd(), everything=everything)
     if issue is None:
         return overview.show(Path.cwd(), as_json=as_json, everything=everything)
     here = project()
-    return _status_of(here, issue_id(here, issue), as_json)
+    name = issue_id(here, issue)
+    code = _status_of(here, name, as_json)
+    return standing_code(here.store.issue(name)) if tell_code else code
+
+
+def standing_code(folder: "IssueFolder") -> int:
+    """The exit code that tells where an Issue stands."""
+    from issueflow.engine.issues import load
+
+    return {"held": 4, "failed": 4, "waiting": 5, "running": 6}.get(load(folder).status, 0)
 
 
 def _status_of(here: "Project", name: str, as_json: bool) -> int:

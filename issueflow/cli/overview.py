@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from issueflow.store.index import ENDED, Listing, Row, listing
 from issueflow.views import line, overview, say, span
 
 STATUS_VERSION = 1
+WATCH_PAUSE = 1.0  # seconds
 
 
 def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int:
@@ -37,6 +39,25 @@ def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int
             say(f"next: {row['next']}")
             break
     return 1 if found.broken else 0
+
+
+def watch(start: Path, *, everything: bool = False) -> int:
+    """Print the listing again and again until Ctrl-C: drawn anew on a terminal, elsewhere whenever it has changed."""
+    standing = locate(start)
+    root = standing.common / "issueflow"
+    shown = ""
+    while True:
+        found = listing(root, lambda name: _reload(root, name), everything=everything)
+        lines = [(row, live(root, row)) for row in found.rows]
+        if sys.stdout.isatty():
+            print("\x1b[H\x1b[2J", end="")
+            overview(lines, sys.stdout)
+            print("Ctrl-C ends", flush=True)
+        elif (now := repr([(row["issue"], row["stage"], row["status"]) for row, _ in lines])) != shown:
+            shown = now
+            overview(lines, sys.stdout)
+            sys.stdout.flush()
+        time.sleep(WATCH_PAUSE)
 
 
 def rows(root: Path) -> list[Row]:

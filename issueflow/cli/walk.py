@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from issueflow.cli.common import IssueArgument, exit_code, issue_id, plain, project, say_next
+from issueflow.cli.look import standing_code
 from issueflow.errors import WrongWords
 from issueflow.views import answer, line, say, span
 
@@ -211,7 +212,7 @@ def advance(
         if not ask(here, hands, name):
             break
         code = go(hands, name, once=once, until=until)
-    return code or (_waiting_code(hands, name) if tell_code else 0)
+    return code or (standing_code(hands.store.issue(name)) if tell_code else 0)
 
 
 def _open_issues(here: "Project") -> list[str]:
@@ -238,13 +239,6 @@ def _say_next_step(hands: "Hands", name: str) -> int:
     step = decide(position, look(folder, position))
     answer(f"{name}: {step.say(position)}")
     return 0
-
-
-def _waiting_code(hands: "Hands", name: str) -> int:
-    """5 for an Issue that waits for a person, 6 for one whose run goes on."""
-    from issueflow.engine.issues import find, load
-
-    return {"waiting": 5, "running": 6}.get(load(find(hands, name)).status, 0)
 
 
 def resume(issue: IssueArgument = None) -> int:
