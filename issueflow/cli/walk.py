@@ -117,9 +117,10 @@ class Teller:
 
     def draw(self, text: str) -> None:
         """The line at the bottom of the terminal."""
-        from rich.cells import set_cell_size
+        from rich.cells import cell_len, set_cell_size
 
-        text = set_cell_size(text, shutil.get_terminal_size().columns - 1)
+        room = shutil.get_terminal_size().columns - 1
+        text = text if cell_len(text) <= room else set_cell_size(text, room)
         if text != self.shown:
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
             self.shown = text
