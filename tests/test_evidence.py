@@ -261,3 +261,26 @@ def test_changes_asked_for_while_a_stage_is_held_lead_back_to_the_work(repo: Rep
     position = decisions.request_changes(repo.hands, "ISSUE-1", "look at the other file")
     assert position.stage == "develop"
     assert position.must_answer == ("F1",)
+
+
+def test_an_attribute_hides_nothing_from_the_reviewer(repo: Repo) -> None:
+    """`-diff` planted where all worktrees see it; a real binary stays one line; large diffs go by file."""
+    plant = (
+        'echo "*.py -diff" > "$(git rev-parse --git-common-dir)/info/attributes"; echo "*.py -diff" > .gitattributes'
+    )
+    acts = [
+        {"run": ["sh", "-c", plant]},
+        {"write": "app.py", "text": "print('hidden')\n"},
+        {"write": "logo.bin", "base64": "AAECAwA="},
+        {"write": "big.txt", "text": "line\n" * 400_000},
+    ]
+    repo.script(walk_through() | {"develop": [develop(*acts)]})
+    to_deliver(repo)
+    home = repo.run_folder("04-code-review")
+    prompt = (home / "prompt.md").read_text()
+    assert "diff.stat" in prompt
+    assert "Too long to stand here: read all of `.issueflow-run/diff.patch`" in prompt
+    shown = repo.cli("diff", "1").stdout
+    assert "+print('hidden')" in shown
+    assert "Binary files /dev/null and b/logo.bin differ" in shown
+    assert shown.count("+line") == 400_000
