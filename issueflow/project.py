@@ -104,7 +104,7 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
 
     hint = f"git diff -- {shlex.quote(os.fspath(path))}"  # what was changed last is mostly what is wrong
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
         data = YAML(typ="safe", pure=True).load(text)
     except OSError as error:
         raise WrongWords(f"{path} cannot be read: {error.strerror}", hint) from error
@@ -183,7 +183,7 @@ def _mentions(path: Path, word: str) -> bool:
 
 def _has_npm_test(path: Path) -> bool:
     try:
-        script = json.loads(path.read_text()).get("scripts", {}).get("test", "")
+        script = json.loads(path.read_text("utf-8")).get("scripts", {}).get("test", "")
     except (ValueError, AttributeError):
         return False
     return bool(script) and "no test specified" not in script
@@ -209,11 +209,16 @@ def init(project: Project, agent: str | None) -> list[str]:
     (folder / "workflows").mkdir(exist_ok=True)
     _place(folder / ".gitignore", "/issues\n")
     for name in ("default", "quick"):
-        _place(folder / "workflows" / f"{name}.yaml", (shipped("example") / "workflows" / f"{name}.yaml").read_text())
+        _place(
+            folder / "workflows" / f"{name}.yaml",
+            (shipped("example") / "workflows" / f"{name}.yaml").read_text("utf-8"),
+        )
     (folder / "context").mkdir(exist_ok=True)
-    _place(folder / "context" / "constraints.md", (shipped("example") / "context" / "constraints.md").read_text())
+    _place(
+        folder / "context" / "constraints.md", (shipped("example") / "context" / "constraints.md").read_text("utf-8")
+    )
     if "scripted" in names:
-        _place(folder / "scripted.yaml", (shipped("example") / "scripted.yaml").read_text())
+        _place(folder / "scripted.yaml", (shipped("example") / "scripted.yaml").read_text("utf-8"))
     _place(folder / "config.yaml", _config_text(names, checks))
     said = [
         f"agents: {', '.join(names)}" + ("" if shutil.which(names[0]) or names[0] == "scripted" else " (not on PATH)")
@@ -239,7 +244,7 @@ def _place(path: Path, text: str) -> None:
 
 def _config_text(names: list[str], checks: list[str]) -> str:
     """The example's configuration, comments and all, with this project's agents and checks."""
-    example = (shipped("example") / "config.yaml").read_text()
+    example = (shipped("example") / "config.yaml").read_text("utf-8")
     agents = "".join(_agent_text(name) for name in names)
     author, reviewer = names[0], names[-1]
     blocks = {

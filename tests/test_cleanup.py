@@ -205,3 +205,16 @@ def test_reading_runs_leave_no_worktree_and_no_branch(repo: Repo) -> None:
     repo.advance()
     assert len(repo.git("worktree", "list").splitlines()) == 1
     assert not repo.git("branch", "--list", "issueflow/*")
+
+
+def test_a_removal_that_was_killed_half_way_is_finished(repo: Repo) -> None:
+    repo.new()
+    repo.advance()
+    left = repo.path / ".git" / "issueflow" / "trash" / "123-01-analysis" / "folder"
+    left.mkdir(parents=True)
+    (left / "file").write_text("x")
+    aside = repo.worktree(".01-analysis.gone")
+    aside.mkdir(parents=True)
+    repo.advance()
+    assert not left.parent.exists()
+    assert not aside.exists()

@@ -434,7 +434,7 @@ def test_a_wrong_value_is_named_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "quick.yaml"
     path.write_text(text.replace("max_rounds: 3", "max_rounds: three"))
     line = next(n for n, words in enumerate(text.splitlines(), 1) if "max_rounds" in words)
-    with pytest.raises(WrongWords, match=rf"quick\.yaml, line {line}: loops\.coding\.max_rounds: "):
+    with pytest.raises(WrongWords, match=rf"quick\.yaml, line {line}, column 5: loops\.coding\.max_rounds: "):
         read_yaml(path, Workflow)
 
 

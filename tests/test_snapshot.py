@@ -631,7 +631,7 @@ def test_line_ending_settings_are_those_from_before_the_agent(stocked: Repo) -> 
 
 
 def test_files_that_are_dirty_as_soon_as_they_are_checked_out_are_no_change(stocked: Repo) -> None:
-    """git-traps 11: CRLF blobs under `text`, declared after the fact."""
+    """CRLF blobs under `text`, declared after the fact."""
     stocked.write("old.txt", "a\r\nb\r\n")
     stocked.write("other.txt", "c\r\nd\r\n")
     stocked.commit("dos files")
@@ -884,7 +884,7 @@ TAKE_OVER = f"git branch -qf {BRANCH}; git checkout -q {BRANCH}"
     ids=["orphan", "orphan without some", "the base amended"],
 )
 def test_rewritten_history_ends_on_top_of_the_base(stocked: Repo, script: str, expected: dict[str, str]) -> None:
-    """git-traps 30: the run's commit is a descendant of its base whatever the agent did, so that a diff means it."""
+    """The run's commit is a descendant of its base whatever the agent did, so that a diff means it."""
     run = play(stocked, sh(script), write("app.py", "two\n"))
     assert stocked.git("log", "-1", "--format=%P", run.tip) == run.started.base
     assert changes(stocked, run) == {"app.py": "M", **expected}
@@ -909,7 +909,7 @@ def test_going_back_behind_the_base_is_recorded_as_taking_the_files_away(stocked
     ids=["deleted", "deleted from under HEAD", "renamed", "HEAD unborn"],
 )
 def test_a_deleted_branch_is_made_again(stocked: Repo, script: str) -> None:
-    """git-traps 31"""
+    """Deleted or renamed: HEAD is unborn and the next commit would be a root."""
     run = play(stocked, sh(f"{LOSE}\n{script}"), write("app.py", "two\n"))
     assert stocked.git("rev-parse", f"refs/heads/{BRANCH}") == run.tip
     assert stocked.files(run.tip) == on_disk(worktree(run))
@@ -934,7 +934,7 @@ SIDE = (
     ids=["merge", "rebase", "cherry-pick", "revert"],
 )
 def test_done_with_an_unfinished_operation_is_contradicted(stocked: Repo, operation: str, script: str) -> None:
-    """git-traps 32: else conflict markers go on as finished work."""
+    """Else conflict markers go on as finished work."""
     run = play(stocked, sh(SIDE + script))
     assert run.ended.outcome.cls == "contradicted"
     assert f"unfinished {operation}" in run.ended.outcome.errors[0]

@@ -97,7 +97,7 @@ def load(path: Path) -> dict[str, list[list[Any]]]:
     from ruamel.yaml.error import YAMLError
 
     try:
-        data = YAML(typ="safe", pure=True).load(path.read_text())
+        data = YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
         plays = SCRIPT.validate_python(data or {})
     except OSError as error:
         raise WrongWords(f"the script {path} cannot be read: {error.strerror}", "issueflow demo") from error

@@ -14,6 +14,8 @@ def run(argv: list[str]) -> int:
     from issueflow.git.environment import clean_environment
 
     clean_environment()
+    sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO())  # closed by the caller: `2>&-`
+    sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the person's character set has no sign for is shown as a code
             stream.reconfigure(errors="backslashreplace")

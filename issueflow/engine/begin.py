@@ -1,5 +1,6 @@
 """How an Issue begins, and begins again with another requirement or workflow; all is checked before it is made."""
 
+import os
 import shlex
 
 from issueflow import agents
@@ -124,7 +125,11 @@ def _no_base(base: str | None) -> IssueflowError:
 
 
 def _require_room(hands: Hands) -> None:
-    """IssueflowError when a branch of the person's makes ours impossible."""
+    """IssueflowError when a branch of the person's, or the worktrees' place, makes ours impossible."""
+    place = os.fspath(hands.worktrees)
+    if not place.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in place):
+        sentence = f"the path {place} is not UTF-8 and cannot be written down; set `worktrees.root` in config.yaml"
+        raise IssueflowError(sentence, "issueflow init --help")
     prefix = hands.config.prefix
     if blocker := hands.repository.blocking(f"{prefix}/ISSUE-0/x"):
         name = blocker.removeprefix("refs/heads/")

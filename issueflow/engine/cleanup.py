@@ -84,6 +84,7 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
 
     Safe to repeat, and done again by every command that steps the Issue, so that a crash leaves nothing behind.
     """
+    _sweep(hands, position)
     for run in position.runs:
         closing = run.ended or run.dropped
         if run.stage.writes or closing is None or closing.code.changed:
@@ -108,6 +109,15 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
         if folder_of_run.is_dir():
             shutil.rmtree(folder_of_run / "git", ignore_errors=True)
             replace_file(folder_of_run / "tidy.json", to_json({"tidied": run.started.name}))
+
+
+def _sweep(hands: Hands, position: Position) -> None:
+    """Finish removals that were killed half-way."""
+    trash = hands.store.trash
+    beside = Path(position.runs[-1].started.worktree).parent if position.runs else trash
+    if any(trash.glob("*")) or any(beside.glob(".*.gone")):
+        with hands.store.lock():
+            worktrees.sweep(trash, beside)
 
 
 # ── the proof ──

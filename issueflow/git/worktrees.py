@@ -137,6 +137,15 @@ def forget(repository: Repository, place: Place) -> None:
         git(repository.folder, "worktree", "remove", os.fspath(place.path))
 
 
+def sweep(trash: Path, beside: Path) -> None:
+    """Delete what a killed removal had only moved aside; the caller holds the repository's lock, so nobody is at it.
+
+    `beside` is the folder of an Issue's worktrees: on another disk the trash lies there.
+    """
+    for left in [*trash.glob("*"), *beside.glob(".*.gone")]:
+        _delete(left)
+
+
 def _throw_away(doomed: Path, aside: Path) -> None:
     _rename(doomed, aside)
     _delete(aside)
