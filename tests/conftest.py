@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from issueflow.cli import run
 from issueflow.engine import begin, walk
@@ -24,6 +25,7 @@ from issueflow.project import Project
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / ".issueflow-example"
+EXAMPLE_CONFIG: dict[str, Any] = YAML(typ="safe", pure=True).load((EXAMPLE / "config.yaml").read_text())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -97,14 +99,7 @@ class Repo:
             self.write(f".issueflow/workflows/{workflow.name}", workflow.read_text())
         self.write(".issueflow/context/constraints.md", (EXAMPLE / "context" / "constraints.md").read_text())
         self.write(".issueflow/.gitignore", "/issues\n")
-        agents = {"scripted": {"type": "scripted", "script": ".issueflow/scripted.yaml", "timeout": "60s"}}
-        whole = {
-            "version": 1,
-            "agents": agents,
-            "roles": dict.fromkeys(("analyst", "reviewer", "developer"), "scripted"),
-            "checks": ["true"] if checks is None else checks,
-            **config,
-        }
+        whole = {**EXAMPLE_CONFIG, "checks": ["true"] if checks is None else checks, **config}
         self.write(".issueflow/config.yaml", json.dumps(whole))
         self.commit("Use issueflow")
 
