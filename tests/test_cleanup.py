@@ -1,5 +1,6 @@
 """Cleanup removes what is proven to be kept elsewhere, and says of everything else why it stays."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -193,9 +194,8 @@ def test_counts_are_honest(finished: Repo) -> None:
 def test_the_recorded_path_is_used_whatever_the_configuration_says_now(finished: Repo, tmp_path: Path) -> None:
     """BR-028."""
     config = finished.path / ".issueflow" / "config.yaml"
-    config.write_text(
-        config.read_text().replace('"checks"', f'"worktrees": {{"root": "{tmp_path}/elsewhere"}}, "checks"')
-    )
+    elsewhere = json.loads(config.read_text()) | {"worktrees": {"root": str(tmp_path / "elsewhere")}}
+    config.write_text(json.dumps(elsewhere))
     assert clean(finished)[0].path == finished.worktree("01-develop")
     assert not finished.worktree("01-develop").exists()
 
