@@ -244,3 +244,20 @@ def test_nothing_an_agent_or_a_person_wrote_is_obeyed_by_the_terminal(
         assert one.returncode == 0, one.stderr
         assert not any(sign in one.stdout + one.stderr for sign in BAD), one.args
     assert "[/x] [bold] \\x1b[31mred" in said[2].stdout
+
+
+def test_a_damaged_issue_can_be_cancelled(repo: Repo) -> None:
+    repo.new()
+    journal = repo.hands.store.issue("ISSUE-1").journal
+    with journal.open("a") as file:
+        file.write("not an entry\n")
+    assert repo.cli("status").returncode == 1
+    assert repo.cli("cancel", "1").returncode == 0
+    assert repo.position().status == "cancelled"
+    assert [path.read_text()[-13:] for path in journal.parent.glob("journal.jsonl.damaged-*")] == ["not an entry\n"]
+
+
+def test_a_folder_that_is_not_there_is_wrong_words(repo: Repo) -> None:
+    done_ = repo.cli("-C", "nowhere", "status")
+    assert done_.returncode == 2
+    assert "nowhere: No such file" in done_.stderr

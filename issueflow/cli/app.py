@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from issueflow.cli import begin, clean, decide, look, walk, workflows
+from issueflow.errors import WrongWords
 
 app = typer.Typer(
     name="issueflow",
@@ -44,7 +45,10 @@ def options(
 ) -> None:
     """Options before the verb."""
     if directory is not None:
-        os.chdir(directory)
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            raise WrongWords(f"-C {directory}: {error.strerror}", "issueflow --help") from error
     if context.invoked_subcommand is None:
         print(context.get_help())
 

@@ -5,7 +5,7 @@ import os
 
 from issueflow.engine import notice
 from issueflow.engine.hands import Hands
-from issueflow.engine.issues import find, settle, write
+from issueflow.engine.issues import find, repair, settle, write
 from issueflow.errors import IssueflowError, WrongWords
 from issueflow.hosts import processes
 from issueflow.machine import Position, evidence
@@ -57,6 +57,7 @@ def cancel(hands: Hands, name: str, message: str) -> Position:
     refuse_inside_run("cancel")
     folder = find(hands, name)
     with folder.lock("cancel"):
+        repair(hands, folder)  # a damaged Issue must be possible to end
         position = settle(hands, folder)
         if position.is_over:
             raise IssueflowError(f"{name} is {position.status} already", f"issueflow status {name}")
@@ -109,6 +110,7 @@ def note(hands: Hands, name: str, text: str) -> Position:
     """Put a remark into the Issue's history."""
     folder = find(hands, name)
     with folder.lock("note"):
+        repair(hands, folder)
         settle(hands, folder)
         return write(hands, folder, lambda **head: Noted(**head, by=who(), text=text))
 
