@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,7 +307,7 @@ def test_a_checkout_in_the_middle_of_something(make_repo: Make, state: str) -> N
 def test_two_shells_that_advance_all_start_every_run_once(make_repo: Make) -> None:
     repo = ready(make_repo)
     names = [repo.new("# Do it\n", "--workflow", "quick") for _ in range(2)]
-    command = ["issueflow", "advance", "--all", "--jobs", "2", "--once"]
+    command = [sys.executable, "-m", "issueflow", "advance", "--all", "--jobs", "2", "--once"]
     shells = [subprocess.Popen(command, cwd=repo.path, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     said = ["".join(shell.communicate(timeout=60)) for shell in shells]
     assert [shell.returncode for shell in shells] == [0, 0], said
