@@ -789,6 +789,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Repo], None] | None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "then"), KINDS.values(), ids=KINDS)
 def test_every_kind_of_repository_records_the_same(
     make_repo: Callable[..., Repo], options: dict[str, Any], then: Callable[[Repo], None] | None

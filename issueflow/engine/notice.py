@@ -22,13 +22,13 @@ def adopt(hands: Hands, folder: IssueFolder, position: Position) -> Position:
 def _document(hands: Hands, folder: IssueFolder, position: Position, name: str, accepted: Document) -> Position:
     """An edit of the current version becomes the next one; the accepted one is put back from the record."""
     path = folder.document(name, accepted.version)
-    kept = (record.recorded(hands.repository, folder.name) or {}).get(f"artifacts/{path.name}")
     try:
         found = path.read_bytes()
     except FileNotFoundError:
         found = None
     if found is not None and sha256(found) == accepted.sha256:
         return position
+    kept = record.recorded_file(hands.repository, folder.name, f"artifacts/{path.name}")
     edited = found if found and found.strip() else None
     version = accepted.version + 1
     if edited is not None:

@@ -65,12 +65,16 @@ def recorded(repository: Repository, issue: str) -> dict[str, bytes] | None:
 
 def journal(repository: Repository, issue: str) -> bytes | None:
     """The journal as last recorded, None when there is no record."""
-    code, out, err = run(repository.folder, "cat-file", "blob", f"{record_ref(issue)}:journal.jsonl")
-    if code == 0:
-        return out
-    if repository.commit(record_ref(issue)):
-        raise GitFailed(["cat-file", "blob"], code, err.decode(errors="replace"))
-    return None
+    found = recorded_file(repository, issue, "journal.jsonl")
+    if found is None and repository.commit(record_ref(issue)):
+        raise GitFailed(["cat-file", "blob"], 128, f"the record of {issue} holds no journal")
+    return found
+
+
+def recorded_file(repository: Repository, issue: str, name: str) -> bytes | None:
+    """One file of the Issue's last record, None when it is not in there."""
+    code, out, _ = run(repository.folder, "cat-file", "blob", f"{record_ref(issue)}:{name}")
+    return out if code == 0 else None
 
 
 def recorded_issues(repository: Repository) -> list[str]:

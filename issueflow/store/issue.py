@@ -177,6 +177,8 @@ class IssueFolder:
     def render(self, state: dict[str, Any], entries: int) -> None:
         """Write issue.yaml for the state after `entries`; an edit somebody made by hand is saved beside it first."""
         path = self.folder / "issue.yaml"
+        if self._is_rendered(entries):
+            return
         body = to_yaml(state)
         text = f"# What {self.name} looks like, written from journal.jsonl; issueflow never reads it back.\n"
         text += f"# entry {entries}, sha256 {sha256(body.encode())}\n{body}"
@@ -189,6 +191,14 @@ class IssueFolder:
         if (edited := self.edited()) is not None and edited.strip():
             replace_file(self.folder / f"issue.yaml.edited-{sha256(edited)[:8]}", edited)
         replace_file(path, text)
+
+    def _is_rendered(self, entries: int) -> bool:
+        """Does issue.yaml stand for the journal as it is, untouched?"""
+        try:
+            head = (self.folder / "issue.yaml").read_text(errors="replace").splitlines()[1]
+        except (OSError, IndexError):
+            return False
+        return head.startswith(f"# entry {entries},") and self.edited() is None
 
     def edited(self) -> bytes | None:
         """The content of issue.yaml if somebody changed it by hand, None if it is as it was rendered or absent."""
