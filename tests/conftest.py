@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,5 +254,32 @@ def quick(*plays: list[dict[str, Any]]) -> dict[str, Any]:
     return {"develop": list(plays)}
 
 
-def dedent(text: str) -> str:
-    return textwrap.dedent(text).lstrip("\n")
+# A workflow of a writer and a reviewer, for what `quick` has no reviewer for.
+PAIR = {
+    "name": "pair",
+    "version": 1,
+    "start": "develop",
+    "roles": {"developer": "writes", "reviewer": "reads"},
+    "stages": {
+        "develop": {
+            "kind": "agent",
+            "role": "developer",
+            "access": "write",
+            "next": {"done": "review", "blocked": "hold"},
+        },
+        "review": {
+            "kind": "review",
+            "target": "diff",
+            "reviewers": [{"id": "one", "role": "reviewer"}],
+            "next": {"approve": "deliver", "request_changes": "develop", "blocked": "hold"},
+        },
+        "deliver": {
+            "kind": "human",
+            "presents": ["diff", "review"],
+            "next": {"approve": "delivered", "request_changes": "develop", "cancel": "cancelled"},
+        },
+    },
+    "loops": {
+        "coding": {"stages": ["develop", "review"], "back_to": "develop", "max_rounds": 3, "on_exhausted": "deliver"}
+    },
+}

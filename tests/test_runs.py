@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo, approve, done, plan, quick, reject, walk_through
+from conftest import PAIR, Repo, approve, done, plan, quick, reject, walk_through
 
 from issueflow.engine import decisions, launch
 from issueflow.engine.begin import create
@@ -108,34 +108,6 @@ TOUCH = {
     "a mode change": [sh("chmod +x app.py")],
     "an empty commit": [sh("git commit -q --allow-empty -m looked")],
     "its branch moved": [sh("git commit -q --allow-empty -m x; git reset -q --hard HEAD~2")],
-}
-PAIR = {
-    "name": "pair",
-    "version": 1,
-    "start": "develop",
-    "roles": {"developer": "writes", "reviewer": "reads"},
-    "stages": {
-        "develop": {
-            "kind": "agent",
-            "role": "developer",
-            "access": "write",
-            "next": {"done": "review", "blocked": "hold"},
-        },
-        "review": {
-            "kind": "review",
-            "target": "diff",
-            "reviewers": [{"id": "one", "role": "reviewer"}],
-            "next": {"approve": "deliver", "request_changes": "develop", "blocked": "hold"},
-        },
-        "deliver": {
-            "kind": "human",
-            "presents": ["diff", "review"],
-            "next": {"approve": "delivered", "request_changes": "develop", "cancel": "cancelled"},
-        },
-    },
-    "loops": {
-        "coding": {"stages": ["develop", "review"], "back_to": "develop", "max_rounds": 3, "on_exhausted": "deliver"}
-    },
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Repo, approve, done, quick, walk_through
+from conftest import PAIR, ROOT, Repo, approve, done, quick, walk_through
 
 from issueflow.cli import run as command
 from issueflow.engine import decisions
@@ -22,35 +22,6 @@ from issueflow.machine import Position
 from issueflow.machine.requirement import read_requirement
 
 EDIT = {"write": "app.py", "text": "print('two')\n"}
-
-PAIR = {
-    "name": "pair",
-    "version": 1,
-    "start": "develop",
-    "roles": {"developer": "writes", "reviewer": "reads"},
-    "stages": {
-        "develop": {
-            "kind": "agent",
-            "role": "developer",
-            "access": "write",
-            "next": {"done": "review", "blocked": "hold"},
-        },
-        "review": {
-            "kind": "review",
-            "target": "diff",
-            "reviewers": [{"id": "one", "role": "reviewer"}],
-            "next": {"approve": "deliver", "request_changes": "develop", "blocked": "hold"},
-        },
-        "deliver": {
-            "kind": "human",
-            "presents": ["diff", "review"],
-            "next": {"approve": "delivered", "request_changes": "develop", "cancel": "cancelled"},
-        },
-    },
-    "loops": {
-        "coding": {"stages": ["develop", "review"], "back_to": "develop", "max_rounds": 3, "on_exhausted": "deliver"}
-    },
-}
 
 
 def sh(script: str) -> dict[str, Any]:

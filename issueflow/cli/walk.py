@@ -31,6 +31,7 @@ class Teller:
         self.offsets: dict[str, int] = {}
         self.shown = ""
         self.heard = time.monotonic()
+        self.run_folder: Path | None = None
 
     def began(self, position: "Position") -> None:
         """Name the run that is followed from now on."""
@@ -85,8 +86,6 @@ class Teller:
         """What the ended run printed last."""
         if self.run_folder is not None:
             self.tail(self.run_folder)
-
-    run_folder: Path | None = None
 
     def tail(self, run: Path) -> None:
         """Print what both logs gained, line by line; a flood is cut to its last lines."""

@@ -80,13 +80,3 @@ def recorded_file(repository: Repository, issue: str, name: str) -> bytes | None
 def recorded_issues(repository: Repository) -> list[str]:
     """The ids of all Issues that have a record."""
     return [ref.rsplit("/", 1)[1] for ref in repository.refs("refs/issueflow-records")]
-
-
-def history(repository: Repository, issue: str) -> list[tuple[str, int, str]]:
-    """The Issue's records, oldest first: commit, seconds since 1970, first line of the message."""
-    ref = record_ref(issue)
-    if not repository.commit(ref):
-        return []
-    out = git(repository.folder, "log", "-z", "--first-parent", "--reverse", "--format=%H %ct %s", ref, "--")
-    rows = [os.fsdecode(row).split(" ", 2) for row in out.split(b"\0") if row]
-    return [(row[0], int(row[1]), row[2]) for row in rows]

@@ -49,9 +49,3 @@ def _is_text(repository: Repository, base: str, head: str, path: str) -> bool:
 def stat(repository: Repository, base: str, head: str) -> bytes:
     """The summary of the same diff: a line a file, with created, deleted, renamed and mode-changed files named."""
     return git(repository.folder, "diff-tree", "--stat=100", "--summary", *PLAIN, base, head)
-
-
-def changed_files(repository: Repository, base: str, head: str) -> list[str]:
-    """The paths that differ between two commits."""
-    out = git(repository.folder, "diff-tree", "--name-only", "-z", "-r", "--no-renames", base, head)
-    return [os.fsdecode(path) for path in out.split(b"\0") if path]

@@ -460,9 +460,3 @@ def _enter(lens: Lens, changes: Iterable[tuple[bytes, bytes | None]], index: str
     lines = [b"%s\t%s\0" % (entry or b"0 " + b"0" * width, path) for path, entry in ordered]
     if lines:
         lens.git("update-index", "-z", "--index-info", input=b"".join(lines), index=index)
-
-
-def verify_object(repository: Repository, commit: str) -> bool:
-    """Is the commit, with its tree, really in the object store?"""
-    code, _, _ = run(repository.folder, "cat-file", "-e", f"{commit}^{{tree}}")
-    return code == 0
