@@ -112,13 +112,15 @@ def show(
         typer.Argument(
             metavar="[WHAT]",
             show_default=False,
-            help="requirement, plan, report, review, checks, findings, checklist, state, or `run`.",
+            help="requirement, plan, report, review, checks, findings, checklist, state, run or decision.",
         ),
     ] = None,
-    number: Annotated[int | None, typer.Argument(metavar="[N]", show_default=False, help="Which run.")] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[N]", show_default=False, help="Which run or decision.")
+    ] = None,
     path: Annotated[bool, typer.Option("--path", help="Print where it lies instead.")] = False,
 ) -> int:
-    """Show a document, a review, a run of an Issue
+    """Show a document, a review, a run, a decision of an Issue
 
     Without WHAT: what waits for a decision, else the state.
 
@@ -162,6 +164,8 @@ def _shown(folder: "IssueFolder", position: "Position", what: str, number: int |
             return _last_outcome(folder, position, "review" if what == "review" else "check")
         case "run":
             return _run_text(folder, position, number)
+        case "decision":
+            return _decision_text(position, number), folder.journal
         case "presented":
             return _presented(folder, position), folder.journal
         case _:
@@ -172,7 +176,8 @@ def _document(folder: "IssueFolder", position: "Position", what: str) -> tuple[s
     name = what if position.current(what) else f"{what}.md"
     document = position.current(name)
     if document is None:
-        known = ["requirement", "state", "review", "checks", "findings", "checklist", "run", *position.documents]
+        named = ["requirement", "state", "review", "checks", "findings", "checklist", "run", "decision"]
+        known = [*named, *position.documents]
         raise WrongWords(
             f"{position.issue} has no {what} (there are: {', '.join(known)})", f"issueflow status {position.issue}"
         )
@@ -198,6 +203,33 @@ def _run_text(folder: "IssueFolder", position: "Position", number: int | None) -
             f"{position.issue} has no run {number} (it has 1 to {max(runs)})", f"issueflow status {position.issue}"
         )
     return describe(run), folder.run(run.started.name)
+
+
+def _decision_text(position: "Position", number: int | None) -> str:
+    """A person's decision, counted from 1 in the order they were made; the newest when no number is given."""
+    from issueflow.views import findings
+
+    count = len(position.decided)
+    if not count:
+        raise WrongWords(f"nobody has decided anything on {position.issue} yet", f"issueflow status {position.issue}")
+    if number is not None and not 1 <= number <= count:
+        raise WrongWords(
+            f"{position.issue} has no decision {number} (it has 1 to {count})", f"issueflow log {position.issue}"
+        )
+    decision = position.decided[(number or count) - 1]
+    bound = decision.evidence
+    rows = [
+        ("decision", f"{number or count} of {count}: {decision.verb} at {decision.stage}"),
+        ("by", f"{decision.by}, {decision.at}"),
+        (
+            "bound to",
+            f"requirement {bound.requirement[:12]}, workflow {bound.workflow[:12]}, plan {bound.plan or 'none'}",
+        ),
+        ("code", f"base {bound.base[:12]}, head {bound.head[:12]}, tree {bound.tree[:12]}"),
+    ]
+    text = "".join(f"{name:<9} {value}\n" for name, value in rows)
+    text += f"\n{decision.message}\n" if decision.message else ""
+    return text + ("\n" + findings(f.model_dump() for f in decision.findings) if decision.findings else "")
 
 
 def describe(run: "Run") -> str:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from issueflow.git.layout import locate
+from issueflow.git.layout import Standing, locate
 from issueflow.hosts.glance import glance
 from issueflow.store.index import ENDED, Listing, Row, listing
 from issueflow.views import line, overview, say, span
@@ -24,9 +24,8 @@ def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int
         print(json.dumps(_document(root, found), indent=2))
         return 1 if found.broken else 0
     if not found.rows and not found.broken:
-        set_up = standing.worktree is not None and (standing.worktree / ".issueflow" / "config.yaml").exists()
         say("no Issues here yet")
-        say("next: issueflow new REQUIREMENT.md" if set_up else "next: issueflow init")
+        say(f"next: {_first_step(standing)}")
         return 0
     if found.rows:
         overview([(row, live(root, row)) for row in found.rows], sys.stdout)
@@ -39,6 +38,14 @@ def show(start: Path, *, as_json: bool = False, everything: bool = False) -> int
             say(f"next: {row['next']}")
             break
     return 1 if found.broken else 0
+
+
+def _first_step(standing: Standing) -> str:
+    """What a person does where there is no Issue yet."""
+    if standing.worktree is None:
+        return "git worktree add ../work"  # a bare repository has no files for an agent to work on
+    set_up = (standing.worktree / ".issueflow" / "config.yaml").exists()
+    return "issueflow new REQUIREMENT.md" if set_up else "issueflow init"
 
 
 def watch(start: Path, *, everything: bool = False) -> int:
