@@ -123,18 +123,19 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
         return model.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
         first = error.errors()[0]
-        place = _place_of(text, [str(part) for part in first["loc"]])
-        keys = ".".join(str(part) for part in first["loc"])
-        where = f"{path}, line {place[0]}, column {place[1]}" if place else str(path)
-        raise WrongWords(f"{where}: {keys}: {first['msg']}", hint) from error
+        keys = [str(part) for part in first["loc"]]
+        line, column = _place_of(text, keys)
+        what = "this key is missing" if first["type"] == "missing" else first["msg"]
+        raise WrongWords(f"{path}, line {line}, column {column}: {'.'.join(keys)}: {what}", hint) from error
 
 
-def _place_of(text: str, keys: list[str]) -> tuple[int, int] | None:
-    """Line and column of the value at `keys`, by way of the loader that remembers where things stand."""
+def _place_of(text: str, keys: list[str]) -> tuple[int, int]:
+    """Line and column of the value at `keys`, or of what should hold it; by the loader that remembers where things
+    stand."""
     from ruamel.yaml import YAML
 
     data: Any = YAML(typ="rt", pure=True).load(text)
-    place = None
+    place = (data.lc.line, data.lc.col)
     for key in keys:
         try:
             if isinstance(data, dict):
@@ -143,7 +144,7 @@ def _place_of(text: str, keys: list[str]) -> tuple[int, int] | None:
                 place, data = data.lc.item(int(key)), data[int(key)]
         except (KeyError, AttributeError, IndexError, TypeError, ValueError):
             break
-    return (place[0] + 1, place[1] + 1) if place else None
+    return place[0] + 1, place[1] + 1
 
 
 # ── init ──────────────────────────────────────────────────────────────────────

@@ -220,7 +220,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "an unknown kind": ("quick", {"stages.develop.kind": "robot"}, "stages.develop.kind: Input should be"),
     "an unknown access": ("quick", {"stages.develop.access": "root"}, "stages.develop.access: Input should be"),
-    "no name": ("quick", {"name": GONE}, "name: Field required"),
+    "no name": ("quick", {"name": GONE}, "name: this key is missing"),
     "a version in words": ("quick", {"version": "1"}, "version: Input should be a valid integer"),
     "a budget of no run": ("default", {"budget.runs": 0}, "budget.runs: Input should be greater than or equal to 1"),
     "no attempt at all": ("quick", {"stages.develop.attempts": 0}, "stages.develop.attempts: Input should be greater"),
@@ -232,7 +232,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
     "fewer than no rounds": ("default", {"loops.coding.max_rounds": -1}, "loops.coding.max_rounds: Input should be"),
     "rounds as a yes": ("default", {"loops.coding.max_rounds": True}, "loops.coding.max_rounds: Input should be"),
     "rounds without end": ("default", {"loops.coding.max_rounds": 10**9}, "loops.coding.max_rounds: Input should be"),
-    "rounds left out": ("default", {"loops.coding.max_rounds": GONE}, "loops.coding.max_rounds: Field required"),
+    "rounds left out": ("default", {"loops.coding.max_rounds": GONE}, "loops.coding.max_rounds: this key is missing"),
     # ── keys without a meaning ──
     "a check with a role": ("quick", {"stages.verify.role": "developer"}, "role has no meaning for kind check"),
     "a review that may write": (
