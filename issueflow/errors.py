@@ -8,7 +8,8 @@ IssueflowError          it cannot be done            exit 1
 └── GitFailed           a git command said no
 """
 
-FULL = "No space left on device"
+# How the system, and git in its own words, say that a disk is full.
+FULL = ("No space left on device", "Out of diskspace", "unable to write")
 ROOM = "df -h"  # the hint for a full disk
 
 
@@ -58,7 +59,9 @@ class GitFailed(IssueflowError):
         ]  # the cause, and what it stopped
         reason = "; ".join(told) or (lines or ["it said nothing"])[-1]
         ending = "did not end in time" if code is None else f"failed with {code}"
-        super().__init__(f"git {argv[0]} {ending}: {reason}", hint or (ROOM if FULL in stderr else None))
+        super().__init__(
+            f"git {argv[0]} {ending}: {reason}", hint or (ROOM if any(words in stderr for words in FULL) else None)
+        )
         self.argv = argv
         self.code = code
         self.stderr = stderr

@@ -52,7 +52,11 @@ def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: st
     name = hands.store.claim(_highest_number(hands), fill)
     folder = hands.store.issue(name)
     with folder.lock("new"):
-        settle(hands, folder)
+        try:
+            settle(hands, folder)
+        except (OSError, IssueflowError):  # a full disk, say: who is told that it failed must not find half an Issue
+            hands.store.withdraw(name)
+            raise
     return name
 
 

@@ -88,6 +88,12 @@ class Store:
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
 
+    def withdraw(self, name: str) -> None:
+        """Take back an Issue that was claimed a moment ago and has not been recorded; its caller holds its lock."""
+        hidden = self.issues / f".new-{os.getpid()}-{time.monotonic_ns()}"
+        (self.issues / name).rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """The repository's lock, for adding and removing worktrees and branches; waited for as long as it takes."""
