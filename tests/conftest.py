@@ -18,6 +18,8 @@ from issueflow.cli import run
 from issueflow.engine import begin, walk
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import load
+from issueflow.errors import IssueflowError
+from issueflow.git.layout import locate
 from issueflow.machine import Position
 from issueflow.machine.requirement import read_requirement
 from issueflow.project import Project
@@ -68,6 +70,8 @@ class Repo:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.prefix = "issueflow"
+        self.meddled = False  # set by a test whose agent changes what is the person's
 
     # ── files and git ──
 
@@ -98,6 +102,7 @@ class Repo:
             self.write(f".issueflow/workflows/{workflow.name}", workflow.read_text())
         self.write(".issueflow/context/constraints.md", (EXAMPLE / "context" / "constraints.md").read_text())
         self.write(".issueflow/.gitignore", "/issues\n")
+        self.prefix = config.get("prefix", self.prefix)
         whole = {**EXAMPLE_CONFIG, "checks": ["true"] if checks is None else checks, **config}
         self.write(".issueflow/config.yaml", json.dumps(whole))
         self.commit("Use issueflow")
@@ -116,9 +121,53 @@ class Repo:
         return begin.create(self.hands, text.encode(), title, "r3.md", wanted.get("--workflow"), wanted.get("--base"))
 
     def cli(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-        """Run the command as a person types it: here when nothing else is asked, else in a process of its own."""
-        if not more:
-            return self._typed(words)
+        """Run the command as a person types it: here when nothing else is asked, else in a process of its own.
+
+        After every command the person's things are as they were, unless the agent of this test meddles with them.
+        """
+        with self.left_alone(words):
+            return self._spawned(words, more) if more else self._typed(words)
+
+    @contextlib.contextmanager
+    def left_alone(self, words: tuple[str, ...]) -> Iterator[None]:
+        """Asserts that what happens meanwhile leaves everything of the person's byte for byte as it was."""
+        before = self.belongings()
+        yield
+        if not self.meddled and words[0] != "init":
+            after = self.belongings()
+            moved = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+            assert not moved, f"{' '.join(words)} touched what is the person's: {moved}"
+
+    def belongings(self) -> dict[str, object]:
+        """All that is the person's, by name, read without git: HEAD, index, refs, stash, settings, hooks, files."""
+        try:
+            standing = locate(self.path)
+        except IssueflowError:
+            return {}
+        common = standing.common
+        own = self.path / ".git"
+        if own.is_file():
+            own = self.path / own.read_text().removeprefix("gitdir:").strip()
+        watched = [own / "HEAD", own / "index", common / "config", common / "packed-refs", common / "logs/refs/stash"]
+        watched += [path for folder in ("hooks", "info") for path in (common / folder).glob("*")]
+        seen: dict[str, object] = {os.fspath(path): path.read_bytes() for path in watched if path.is_file()}
+        packed = seen.pop(os.fspath(common / "packed-refs"), b"")
+        assert isinstance(packed, bytes)
+        rows = [row.split(" ", 1) for row in packed.decode().splitlines() if " " in row and row[0] not in "#^"]
+        refs = {name: value for value, name in rows}
+        for path in (common / "refs").rglob("*"):
+            if path.is_file() and path.suffix != ".lock":
+                refs[os.fspath(path.relative_to(common))] = path.read_text().strip()
+        ours = (f"refs/heads/{self.prefix}/", "refs/issueflow-")
+        seen |= {name: value for name, value in refs.items() if not name.startswith(ours)}
+        for folder, folders, files in os.walk(os.fsencode(standing.worktree or common / "none")):
+            folders[:] = [name for name in folders if name != b".git"]
+            for name in files:
+                state = os.lstat(os.path.join(folder, name))
+                seen[os.fsdecode(os.path.join(folder, name))] = (state.st_mode, state.st_size, state.st_mtime_ns)
+        return seen
+
+    def _spawned(self, words: tuple[str, ...], more: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
         env = {**os.environ, **more.pop("env", {})}
         return subprocess.run(
             [sys.executable, "-m", "issueflow", *words],
@@ -149,7 +198,8 @@ class Repo:
 
     def advance(self, issue: str = "ISSUE-1", **goal: Any) -> Position:
         """Walk an Issue on in this process."""
-        return walk.advance(self.hands, issue, Silent(), walk.Goal(**goal))
+        with self.left_alone(("advance", issue)):
+            return walk.advance(self.hands, issue, Silent(), walk.Goal(**goal))
 
     def position(self, issue: str = "ISSUE-1") -> Position:
         return load(self.hands.store.issue(issue))

@@ -274,6 +274,7 @@ def test_an_attribute_hides_nothing_from_the_reviewer(repo: Repo) -> None:
         {"write": "logo.bin", "base64": "AAECAwA="},
         {"write": "big.txt", "text": "line\n" * 400_000},
     ]
+    repo.meddled = True
     repo.script(walk_through() | {"develop": [develop(*acts)]})
     to_deliver(repo)
     home = repo.run_folder("04-code-review")

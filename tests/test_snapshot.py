@@ -35,6 +35,7 @@ def write(name: str, text: str, **more: Any) -> Act:
 
 def play(repo: Repo, *acts: Act) -> Run:
     """One develop run of `quick` that plays `acts` and says `done`."""
+    repo.meddled = True  # half of these agents do
     repo.script(quick([*acts, done()]))
     name = create(repo.hands, b"# Do it\n", "Do it", "r3.md", "quick", None)
     run = repo.advance(name, once=True).runs[-1]
