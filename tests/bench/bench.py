@@ -1,4 +1,4 @@
-"""How fast issueflow is, as ratios against floors of the same run: `python tests/bench/bench.py [P1 P2 P3 P4]`.
+"""How fast issueflow is, as ratios against floors of the same run: `python tests/bench/bench.py [P1 P2 …]`.
 
 Nothing here fails a build: a figure from a busy machine is no fact. The goals are in the rows beside the figures.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from issueflow.engine import begin, walk
+from issueflow.engine import begin, decisions, walk
 from issueflow.engine.issues import load
 from issueflow.machine.state import row
 from issueflow.project import Project
@@ -171,10 +171,112 @@ def bare_worktree(shop: Path) -> None:
     git(shop, "worktree", "prune")
 
 
+SIX = {  # stages of a workflow that a no-op agent walks without a person
+    "name": "six",
+    "version": 1,
+    "start": "s1",
+    "roles": {"developer": "does nothing"},
+    "stages": {
+        **{
+            f"s{n}": {"kind": "agent", "role": "developer", "next": {"done": f"s{n + 1}", "blocked": "hold"}}
+            for n in range(1, 6)
+        },
+        "s6": {"kind": "agent", "role": "developer", "next": {"done": "delivered", "blocked": "hold"}},
+    },
+}
+
+
+def p5(issues: int = 100) -> None:
+    """Issues of six stages by a no-op agent: one job against two; then eight jobs from a remote-tracking base."""
+    spent = {jobs: six_stages(issues, jobs, None) for jobs in (1, 2)}
+    say(f"P5 {issues} Issues of 6 stages, two jobs against one", spent[1] / spent[2], "1.6 or more")
+    six_stages(issues, 8, "origin/main")
+
+
+def six_stages(issues: int, jobs: int, base: str | None) -> float:
+    """Seconds of one `advance --all`; what went wrong in it is printed."""
+    with repository(130) as shop:
+        (shop / ".issueflow" / "workflows").mkdir()
+        (shop / ".issueflow" / "workflows" / "six.yaml").write_text(json.dumps(SIX))
+        nothing = [[{"result": {"verdict": "done"}}]]
+        (shop / ".issueflow" / "scripted.yaml").write_text(json.dumps({f"s{n}": nothing for n in range(1, 7)}))
+        git(shop, "update-ref", "refs/remotes/origin/main", "HEAD")
+        git(shop, "config", "branch.autoSetupMerge", "always")
+        hands = Project(shop).hands()
+        for _ in range(issues):
+            begin.create(hands, b"# Go\n", "Go", "r.md", "six", base)
+        begun = time.perf_counter()
+        words = [*ISSUEFLOW, "advance", "--all", "--jobs", str(jobs)]
+        done = subprocess.run(words, cwd=shop, capture_output=True, text=True, check=False)
+        spent = time.perf_counter() - begun
+        failed = done.stderr.count("error: ")
+        refs = subprocess.run(["git", "for-each-ref", "refs/heads/issueflow"], cwd=shop, capture_output=True, text=True)
+        orphans = sum("/delivered" not in row for row in refs.stdout.splitlines())
+        ended = sum(load(hands.store.issue(name)).status == "delivered" for name in hands.store.ids())
+        stages = f"{issues * 6} stages, {jobs} jobs{', remote-tracking base' if base else ''}"
+        print(f"P5 {stages}: {ended} of {issues} delivered, {failed} errors, {orphans} orphan branches, {spent:.1f} s")
+        return spent
+
+
+def p7() -> None:
+    """What `advance` takes to decide that it waits: an Issue with 200 runs against one with 5."""
+    at = {}
+    for runs in (5, 200):
+        with repository(130) as shop:
+            acts = [{"result": {"verdict": "incomplete"}}]
+            (shop / ".issueflow" / "scripted.yaml").write_text(json.dumps({"develop": [acts] * runs}))
+            stage = {
+                "kind": "agent",
+                "role": "developer",
+                "attempts": 20,
+                "next": {"done": "delivered", "blocked": "hold"},
+            }
+            many = {
+                "name": "many",
+                "version": 1,
+                "start": "develop",
+                "roles": {"developer": "d"},
+                "budget": {"runs": 500},
+            }
+            (shop / ".issueflow" / "workflows").mkdir()
+            (shop / ".issueflow" / "workflows" / "many.yaml").write_text(
+                json.dumps({**many, "stages": {"develop": stage}})
+            )
+            hands = Project(shop).hands()
+            name = begin.create(hands, b"# Go\n", "Go", "r.md", "many", None)
+            while len(load(hands.store.issue(name)).runs) < runs:
+                position = walk.advance(hands, name, Silent(), walk.Goal(once=True))
+                if position.status == "held":
+                    decisions.retry(hands, name, "again")
+            at[runs] = cpu([*ISSUEFLOW, "advance", name, "--dry-run"], 9, shop)
+    say("P7 advance decides, 200 runs against 5", at[200] / at[5], "3")
+
+
+def p8() -> None:
+    """What an installation without extras brings along."""
+    import venv
+
+    with repository(1) as shop:
+        home = shop.parent / "venv"
+        venv.create(home, with_pip=True)
+        bare = size(home)
+        source = Path(__file__).resolve().parents[2]
+        subprocess.run([home / "bin" / "pip", "install", "-q", source], check=True, capture_output=True)
+        listed = subprocess.run([home / "bin" / "pip", "list", "--format=json"], capture_output=True, check=True)
+        names = {row["name"] for row in json.loads(listed.stdout)} - {"pip", "setuptools"}
+        print(f"P8 installed: {(size(home) - bare) / 1e6:.0f} MB, {len(names)} distributions   goal 60 MB, 20")
+
+
+def size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+BENCHMARKS = {"P1": p1, "P2": p2, "P3": p3, "P4": p4, "P5": p5, "P7": p7, "P8": p8}
+
+
 def main() -> None:
-    wanted = sys.argv[1:] or ["P1", "P2", "P3", "P4"]
-    for name in wanted:
-        {"P1": p1, "P2": p2, "P3": p3, "P4": p4}[name]()
+    for name in sys.argv[1:] or BENCHMARKS:
+        BENCHMARKS[name]()
 
 
 if __name__ == "__main__":
