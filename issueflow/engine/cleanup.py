@@ -207,7 +207,7 @@ def _unsaved_outputs(run: Path, place: Place) -> Iterator[str]:
 def _unsaved_commits(hands: Hands, position: Position, run: Run, place: Place) -> Iterator[Reason]:
     """Commits the worktree's HEAD was at that no branch, tag or keep ref reaches."""
     repository = hands.repository
-    for commit in worktrees.unreachable(repository, worktrees.commits_seen(repository, place), [run.tip]):
+    for commit in worktrees.unreachable(repository, worktrees.commits_seen(place), [run.tip]):
         if not repository.holders(commit):
             yield Reason(f"commit {commit[:12]} is on no branch", f"git show {commit[:12]}")
     if not repository.holders(run.tip):

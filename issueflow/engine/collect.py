@@ -156,11 +156,12 @@ def _snapshot(
     special = snapshot.special_files(place.path, hands.config.caches)
     crash_point("collect.looked")
     noticed += [f"not recorded: {path} ({reason})" for path, reason in {*looked.left_out, *special}]
-    tree = snapshot.overlay(lens, started.base, tip, before, looked.tree)
-    if tree == repository.tree(tip) and repository.is_ancestor(started.base, tip):
+    tree = snapshot.overlay(lens, started.base, started.base_tree, tip, before, looked.tree)
+    descends = tip == started.base or repository.is_ancestor(started.base, tip)
+    if descends and tree == (started.base_tree if tip == started.base else repository.tree(tip)):
         return tip, tree
-    parent = tip if repository.is_ancestor(started.base, tip) else started.base
-    if parent != tip:
+    parent = tip if descends else started.base
+    if not descends:
         noticed.append("it rewrote history before its base; its work is recorded on top of the base")
     message = f"{position.issue}: {started.stage} round {started.round} (run {started.name})\n"
     made = repository.commit_tree(tree, [parent], message, started.identity, how.ended)
@@ -175,9 +176,10 @@ def _keep_strays(
 
     Those that `tip` holds need none, nor does what refs held before the run (`known`): the agent only visited that.
     """
-    seen = worktrees.commits_seen(hands.repository, place) + ([found] if found else [])
+    seen = worktrees.commits_seen(place) + ([found] if found else [])
     kept = []
-    for commit in worktrees.unreachable(hands.repository, list(dict.fromkeys(seen)), [tip, *known]):
+    strange = [commit for commit in dict.fromkeys(seen) if commit not in (tip, started.base)]
+    for commit in worktrees.unreachable(hands.repository, strange, [tip, *known]):
         ref = keep_ref(position.issue, started.name, f"dropped-{commit}")
         hands.repository.make(ref, commit)
         kept.append(ref)

@@ -111,14 +111,15 @@ class Repository:
 
     def make(self, ref: str, commit: str) -> None:
         """Ensure that `ref` exists at `commit`; IssueflowError when it exists elsewhere."""
-        at = self.refs(ref).get(ref)
-        if at == commit:
-            return
-        if at:
+        try:
+            self.move(ref, commit)
+        except GitFailed as error:
+            at = self.refs(ref).get(ref)
+            if not at:
+                raise
             raise IssueflowError(
                 f"{ref} exists already, at {at[:12]} instead of {commit[:12]}", f"git log -1 --stat {at[:12]}"
-            )
-        self.move(ref, commit)
+            ) from error
 
     def delete(self, ref: str, old: str) -> None:
         """Delete `ref` if it is at `old`; fine when it is gone already."""

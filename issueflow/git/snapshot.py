@@ -91,16 +91,16 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
     attributes = _setting_file(settings, "core.attributesfile", "attributes")
     replace_file(folder / "excludes", excludes)
     replace_file(folder / "attributes", attributes)
-    tracked = git(repository.folder, "ls-tree", "-r", "-d", "-z", "--name-only", "HEAD", env=_at(place))
-    own = [b"/" + RUN_FOLDER.encode(), *(name.encode() for name in caches if not _is_tracked(name, tracked))]
-    replace_file(
-        folder / "info" / "exclude", _read(repository.common / "info" / "exclude") + b"\n" + b"\n".join(own) + b"\n"
-    )
     replace_file(folder / "info" / "attributes", _read(repository.common / "info" / "attributes"))
     if (place.admin / "info" / "sparse-checkout").exists():
         shutil.copyfile(place.admin / "info" / "sparse-checkout", folder / "info" / "sparse-checkout")
     shutil.copy2(place.admin / "index", folder / "index")
     lens = Lens(folder, repository.common / "objects", place.path)
+    tracked = _folders(_paths(lens.git("ls-files", "-z")))
+    own = [b"/" + RUN_FOLDER.encode(), *(name.encode() for name in caches if name.encode() not in tracked)]
+    replace_file(
+        folder / "info" / "exclude", _read(repository.common / "info" / "exclude") + b"\n" + b"\n".join(own) + b"\n"
+    )
     keep_ignore_rules(lens)
     return lens
 
@@ -109,9 +109,12 @@ def _at(place: Place) -> dict[str, str]:
     return {"GIT_DIR": os.fspath(place.admin), "GIT_WORK_TREE": os.fspath(place.path)}
 
 
-def _is_tracked(name: str, folders: bytes) -> bool:
-    """A repository that tracks its `node_modules` means it: then new files in there are work, not cache."""
-    return any(name.encode() in folder.split(b"/") for folder in folders.split(b"\0"))
+def _folders(paths: list[bytes]) -> set[bytes]:
+    """The names of all folders that hold a tracked file, at any depth.
+
+    A repository that tracks its `node_modules` means it: then new files in there are work, not cache.
+    """
+    return {name for path in paths for name in path.split(b"/")[:-1]}
 
 
 def _read(path: Path) -> bytes:
@@ -153,7 +156,8 @@ def look(lens: Lens, index: str = "index", more: Iterable[bytes] = ()) -> Looked
     """
     left_out: dict[bytes, str] = {}
     before = _entries_of_index(lens, index)
-    _tracked(lens, index, before, _paths(lens.git("ls-files", "-z", "-m", "-d", index=index)), left_out)
+    moved = _paths(lens.git("ls-files", "-z", "-m", "-d", index=index))
+    _tracked(lens, index, before, moved, left_out)
     fresh = _untracked(lens, index)
     fresh += [path for path in more if path not in before and not _is_gone(lens.worktree, path, b"")]
     plain = [path for path in fresh if not path.endswith(b"/")]
@@ -162,7 +166,7 @@ def look(lens: Lens, index: str = "index", more: Iterable[bytes] = ()) -> Looked
         plain += _inside(lens, repository)
     good = [path for path in dict.fromkeys(plain) if not _leave_out(lens, path, left_out)]
     _update(lens, index, good, left_out)
-    now = _entries_of_index(lens, index)
+    now = _entries_of_index(lens, index) if moved or good else before
     left_out |= {path: "git does not take this name" for path in good if path not in now and path not in left_out}
     for path, entry in now.items():
         if entry.startswith(b"160000") and (changed := _changed_submodule(lens, path, entry.split()[1])):
@@ -404,12 +408,14 @@ def _entries_of_index(lens: Lens, index: str) -> dict[bytes, bytes]:
     return found
 
 
-def overlay(lens: Lens, base: str, tip: str, before: str, after: str) -> str:
+def overlay(lens: Lens, base: str, base_tree: str, tip: str, before: str, after: str) -> str:
     """The tree to record: `tip`, with the files of `after` wherever the agent changed something.
 
-    `base` and `tip` are commits or trees, `before` and `after` the trees found on disk before and after the agent.
+    `base` and `tip` are commits, `before` and `after` the trees found on disk before and after the agent.
     What was different on disk from the start (line endings, a lock file that set-up rewrote) is no change.
     """
+    if tip == base and before == base_tree:
+        return after  # the common case: nothing was committed, and nothing differed from the start
     moved = differing(lens, before, after)
     committed = differing(lens, base, tip)
     now, theirs = _entries(lens, after), _entries(lens, tip)

@@ -197,8 +197,8 @@ def unfinished(place: Place) -> str | None:
     return next((word for name, word in OPERATIONS.items() if (place.admin / name).exists()), None)
 
 
-def commits_seen(repository: Repository, place: Place) -> list[str]:
-    """Every commit the worktree's HEAD ever pointed at, by its reflog: what an amend or a detached HEAD left behind."""
+def commits_seen(place: Place) -> list[str]:
+    """Every id the worktree's HEAD ever pointed at, by its reflog: what an amend or a detached HEAD left behind."""
     try:
         lines = (place.admin / "logs" / "HEAD").read_bytes().splitlines()
         head = (place.admin / "HEAD").read_text().strip()
@@ -207,11 +207,12 @@ def commits_seen(repository: Repository, place: Place) -> list[str]:
     seen = dict.fromkeys(line.split(b" ")[1].decode() for line in lines if line.count(b" ") >= 2)
     if not head.startswith("ref: "):
         seen[head] = None
-    return [commit for commit in seen if repository.commit(commit)]
+    return list(seen)
 
 
-def unreachable(repository: Repository, commits: list[str], held: list[str]) -> list[str]:
-    """Those of `commits` that cannot be reached from any of `held`; of a chain, only its newest."""
+def unreachable(repository: Repository, ids: list[str], held: list[str]) -> list[str]:
+    """Those of `ids` that are commits and cannot be reached from any of `held`; of a chain, only its newest."""
+    commits = [commit for commit in ids if repository.commit(commit)]
     if not commits:
         return []
     lost = set(_listed(repository, commits, held))
