@@ -465,6 +465,7 @@ class Started(Entry):
     must_answer: tuple[str, ...]
     settings: str
     session: str | None = None
+    machine: str = ""
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from issueflow.views import answer, line, say, span
 
 if TYPE_CHECKING:
     from issueflow.engine.hands import Hands
+    from issueflow.engine.inventory import Finding
     from issueflow.machine import Position, Run
     from issueflow.project import Project
 
@@ -145,15 +146,20 @@ def go(hands: "Hands", name: str, **goal: Any) -> int:
     except BaseException:
         teller.wipe()
         raise
-    conclude(position)
-    return exit_code(position)
+    question = walk.question(hands.store.issue(name), position)
+    conclude(position, question)
+    return 4 if question else exit_code(position)
 
 
-def conclude(position: "Position") -> None:
+def conclude(position: "Position", question: str | None = None) -> None:
     """The answer of a walk: where the Issue stands, and the next command."""
     from issueflow.machine.state import state
     from issueflow.views import now_word
 
+    if question:
+        answer(f"{position.issue} {position.stage}: held: {line(question)}")
+        say(f"next: issueflow resume {position.issue} --lost, when you know that it is")
+        return
     now = now_word(state(position), None)
     answer(f"{position.issue} {position.stage}: {line(now)}")
     for question in position.questions if position.status in ("waiting", "held") else ():
@@ -241,25 +247,61 @@ def _say_next_step(hands: "Hands", name: str) -> int:
     return 0
 
 
-def resume(issue: IssueArgument = None) -> int:
+def resume(
+    issue: IssueArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every open Issue.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what is found and what would be done; no more.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The findings, for scripts; docs/files.md has them.")] = False,
+    lost: Annotated[bool, typer.Option("--lost", help="Take my word that the open run is dead.")] = False,
+) -> int:
     """Set an Issue right after a crash and walk it on
 
-    As advance, and with leave to replace a run that died, from what that run had written.
+    What is found is printed first: processes, then records, each with its state, the evidence and what is done about
+    it. Then as advance, and with leave to replace a run that died, from what that run had written.
 
-    Example: issueflow resume ISSUE-7
+    Example: issueflow resume ISSUE-7 --dry-run
     """
+    from issueflow.engine import inventory, walk
     from issueflow.engine.decisions import refuse_inside_run
-    from issueflow.engine.issues import find, repair
+    from issueflow.engine.issues import find
 
-    refuse_inside_run("resume")
+    if as_json and not dry_run:
+        raise WrongWords("--json goes with --dry-run", "issueflow resume --dry-run --json")
+    if not dry_run:
+        refuse_inside_run("resume")
     here = project()
-    hands, name = here.hands(), issue_id(here, issue)
-    folder = find(hands, name)
-    with folder.lock("resume"):
-        mended = repair(hands, folder)
-    if mended:
-        say(mended)
-    return go(hands, name, replace=True)
+    hands = here.hands()
+    names = _open_issues(here) if everything or (dry_run and issue is None) else [issue_id(here, issue)]
+    found = {name: inventory.take(hands, find(hands, name)) for name in names}
+    _print_findings([finding for findings in found.values() for finding in findings], as_json, dry_run)
+    if dry_run:
+        return 0
+    codes = []
+    for name in names:
+        if mended := walk.set_right(hands, name):
+            say(mended)
+        if lost:
+            walk.give_up(hands, name)
+        codes.append(go(hands, name, replace=True))
+    return max(codes, default=0)
+
+
+def _print_findings(findings: "list[Finding]", as_json: bool, dry_run: bool) -> None:
+    """As the answer when that is all that is asked, else as part of the conversation."""
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps({"version": 1, "findings": [asdict(finding) for finding in findings]}, indent=2))
+        return
+    tell = answer if dry_run else say
+    for finding in findings:
+        if dry_run or finding.what != "issue":
+            tell(f"{finding.issue}  {finding.what}: {finding.state}")
+            tell(f"  {line(finding.evidence)}")
+            tell(f"  → {line(finding.action)}")
 
 
 def cancel(

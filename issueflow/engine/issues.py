@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from issueflow.engine.hands import Hands
 from issueflow.errors import Damaged, TooNew, WrongWords
-from issueflow.files import crash_point, make_folder, replace_file
+from issueflow.files import crash_point, make_folder, replace_file, to_json
 from issueflow.git import record
 from issueflow.machine import Position, fold
 from issueflow.machine.state import row, state
@@ -28,8 +28,6 @@ from issueflow.models import (
 )
 from issueflow.store import index
 from issueflow.store.issue import IssueFolder, sha256
-
-RESTORED = '{"restored": true}\n'
 
 
 def find(hands: Hands, name: str) -> IssueFolder:
@@ -54,7 +52,7 @@ def _restore(hands: Hands, folder: IssueFolder, files: dict[str, bytes]) -> None
     if open_run:
         run = make_folder(folder.run(open_run.name))
         if not (run / "started.json").exists():
-            replace_file(run / "started.json", RESTORED)
+            replace_file(run / "started.json", to_json({"restored": True, "machine": open_run.machine}))
 
 
 def load(folder: IssueFolder) -> Position:

@@ -16,7 +16,7 @@ from issueflow.errors import IssueflowError, WrongWords
 from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json
 from issueflow.git import baseline, review, snapshot, worktrees
 from issueflow.git.worktrees import Place
-from issueflow.hosts import check, process
+from issueflow.hosts import check, process, processes
 from issueflow.machine import Position
 from issueflow.models import (
     RESULT_SCHEMA,
@@ -87,6 +87,7 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
             reviewer=stage.reviewers[0].id if stage.reviewers else None,
             agent=agent,
             host="process",
+            machine=processes.machine(),
             base=position.start,
             base_tree=position.start_tree,
             worktree=os.fspath(_free_path(hands, folder.name, run_name(number, name))),
@@ -143,7 +144,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
         (run / "launch.json").unlink(missing_ok=True)
         crash_point("prepare.withdrawn")
         place = _checkout(hands, position, started)
-        _remember(run, place)
+        remember(run, place)
         lens = snapshot.grind(hands.repository, place, run / "git", hands.config.caches)
         replace_file(run / "brought.json", to_json(_bring_along(hands, place.path)))
         _hand_over(hands, folder, position, started, run, place)
@@ -184,13 +185,24 @@ def _checkout(hands: Hands, position: Position, started: Started) -> Place:
     return place
 
 
-def _remember(run: Path, place: Place) -> None:
+def remember(run: Path, place: Place) -> None:
+    """Write down where the run's worktree is."""
     made = {"path": os.fspath(place.path), "admin": os.fspath(place.admin), "link": place.link}
     replace_file(run / "place.json", to_json(made))
 
 
 def place_of(run: Path) -> Place | None:
-    """The worktree of a run as it was made, None when it never was."""
+    """The worktree of a run as it was made, None when it never was or is another repository's.
+
+    The latter in a copy of the repository, and where the record came from another clone.
+    """
+    place = written_place(run)
+    common = run.parents[4]
+    return place if place and place.admin.parent == common / "worktrees" else None
+
+
+def written_place(run: Path) -> Place | None:
+    """The worktree that was written down for a run, whosever it is."""
     made = read_json(run / "place.json")
     return Place(Path(made["path"]), Path(made["admin"]), made["link"]) if made else None
 

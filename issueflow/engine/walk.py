@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from issueflow.engine import cleanup, collect, decisions, launch, notice
+from issueflow.engine import cleanup, collect, decisions, launch, moved, notice
 from issueflow.engine.hands import Hands
-from issueflow.engine.issues import delivered_branch, find, load, settle, write
+from issueflow.engine.issues import delivered_branch, find, load, repair, settle, write
+from issueflow.errors import IssueflowError
 from issueflow.files import crash_point
-from issueflow.hosts import process
+from issueflow.hosts import process, processes
 from issueflow.machine import (
     Ask,
     Collect,
@@ -27,7 +28,7 @@ from issueflow.machine import (
     decide,
     evidence,
 )
-from issueflow.models import Delivered, Life, Presented, Sight
+from issueflow.models import Delivered, Life, Presented, Sight, Started
 from issueflow.store.issue import IssueFolder
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
@@ -99,9 +100,47 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
     if started is None:
         return None
     run = folder.run(started.name)
+    if other := moved.other_owner(folder.folder.parents[2], started):
+        words = f"its worktree belongs to the repository at {other.parent}, of which this is a copy"
+        return Sight(True, False, Life.UNKNOWN, Life.UNKNOWN, words)
     if not run.is_dir():
         return Sight(False, False, Life.DEAD, Life.DEAD)
     return process.probe(run, started.mark(position.issue))
+
+
+def set_right(hands: Hands, name: str) -> str | None:
+    """What `resume` does before it walks on: mend a damaged journal (said in words), end what was left behind."""
+    folder = find(hands, name)
+    with folder.lock("resume"):
+        mended = repair(hands, folder)
+        processes.end(list(strays(load(folder))))
+    return mended
+
+
+def strays(position: Position) -> dict[int, Started]:
+    """Living processes of runs that are over, by pid: left behind when a runner was killed."""
+    over = {run.started.mark(position.issue): run.started for run in position.runs if run.ended or run.dropped}
+    return {pid: over[mark] for pid, mark in processes.marks().items() if mark in over}
+
+
+def give_up(hands: Hands, name: str) -> Position:
+    """Write off the open run on a person's word that nothing of it is alive, where that cannot be told from here."""
+    decisions.refuse_inside_run("resume --lost")
+    folder = find(hands, name)
+    with folder.lock("resume"):
+        position = settle(hands, folder)
+        sight = look(folder, position)
+        if sight is None or Life.ALIVE in (sight.runner, sight.agent) or sight.exited:
+            raise IssueflowError(f"{name} has no run that is lost", f"issueflow resume {name} --dry-run")
+        return collect.drop(hands, folder, position, f"given up by {decisions.who()}: {sight.detail}")
+
+
+def question(folder: IssueFolder, position: Position) -> str | None:
+    """Why an open run does not go on by itself, None when it does or there is none."""
+    if position.open_run is None:
+        return None
+    step = decide(position, look(folder, position))
+    return step.question if isinstance(step, Ask) else None
 
 
 def _was_replaced(before: Position, after: Position) -> bool:
@@ -112,6 +151,7 @@ def _was_replaced(before: Position, after: Position) -> bool:
 def _step(hands: Hands, folder: IssueFolder, goal: Goal, *, leave: bool) -> tuple[Position, Position, Step]:
     """Look again under the lock, and do the one step that is due; `leave` lets a run that died be replaced."""
     position = settle(hands, folder)
+    moved.relink(hands, folder, position)
     cleanup.tidy(hands, folder, position)
     position = notice.adopt(hands, folder, position)
     if goal.until and position.stage == goal.until and position.status == "ready" and not position.open_run:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
+from issueflow.files import replace_file
 from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
 
@@ -63,6 +64,36 @@ def is_ours(place: Place) -> bool:
         )
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def owner(path: Path) -> Path | None:
+    """The shared git directory of the repository that the worktree at `path` belongs to, by its `.git` file.
+
+    None when there is no such file, or when what it points at is gone (the repository was moved or deleted).
+    """
+    try:
+        admin = Path((path / ".git").read_text().removeprefix("gitdir: ").strip())
+    except (OSError, UnicodeDecodeError):
+        return None
+    return admin.parent.parent if admin.is_dir() else None
+
+
+def relink(repository: Repository, place: Place, now_at: Path) -> Place | None:
+    """Link a worktree of ours up with its repository again after either was moved; None when it is not ours.
+
+    As `git worktree repair`, but for this one only: a person's worktrees are theirs to repair.
+    """
+    admin = repository.common / "worktrees" / place.admin.name
+    git_file = now_at / ".git"
+    try:
+        if git_file.read_text() != place.link or (admin / "gitdir").read_text().strip() != f"{place.path}/.git":
+            return None
+    except (OSError, UnicodeDecodeError):
+        return None
+    link = f"gitdir: {admin}\n"
+    replace_file(admin / "gitdir", f"{git_file}\n")
+    replace_file(git_file, link)
+    return Place(now_at, admin, link)
 
 
 def _same(one: Path, other: Path) -> bool:

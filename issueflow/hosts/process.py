@@ -91,6 +91,10 @@ def cancel(folder: Path, mark: str) -> None:
 
 
 def _is_elsewhere(started: dict[str, Any]) -> bool:
-    """Another boot of another machine: its processes cannot be seen from here. Another boot of this one ended them."""
-    boot = (started.get("runner") or {}).get("boot", processes.boot_id())
-    return bool(boot != processes.boot_id() and started.get("machine", processes.machine()) != processes.machine())
+    """Another boot of another machine: its processes cannot be seen from here. Another boot of this one ended them.
+
+    A start record that was restored knows no boot, only the machine.
+    """
+    boot = (started.get("runner") or {}).get("boot")
+    where = started.get("machine") or processes.machine()
+    return bool(boot != processes.boot_id() and where != processes.machine())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK = "ISSUEFLOW_RUN"
+_MARKED = MARK.encode() + b"="
 PROC = Path("/proc")
 HAS_PROC = (PROC / "self" / "stat").exists() and os.environ.get("ISSUEFLOW_NO_PROC") != "1"
 
@@ -84,6 +85,21 @@ def marked(mark: str) -> list[int]:
     return [int(line.split(None, 1)[0]) for line in lines if wanted in line.split()]
 
 
+def marks() -> dict[int, str]:
+    """The run mark of every living process that carries one, by pid."""
+    if HAS_PROC:
+        found = {pid: _mark_of(_environment(pid)) for pid in _pids() if pid != os.getpid()}
+    else:
+        rows = [line.split() for line in _ps_output(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines()]
+        found = {int(row[0]): _mark_of([word.encode() for word in row]) for row in rows if row}
+    return {pid: mark for pid, mark in found.items() if mark and _runs(pid)}
+
+
+def _mark_of(variables: list[bytes]) -> str | None:
+    marks = [item.split(b"=", 1)[1].decode(errors="replace") for item in variables if item.startswith(_MARKED)]
+    return marks[0] if marks else None
+
+
 def inside(folder: Path) -> list[int]:
     """The pids of living processes whose working directory is `folder` or below; empty where that cannot be told."""
     if not HAS_PROC:
@@ -104,10 +120,8 @@ def run_of(pid: int) -> str | None:
     """The mark of the run that process `pid` or an ancestor of it belongs to, None outside of runs."""
     rows = table()
     while pid > 1:
-        if HAS_PROC:
-            for item in _environment(pid):
-                if item.startswith(MARK.encode() + b"="):
-                    return item.split(b"=", 1)[1].decode(errors="replace")
+        if HAS_PROC and (mark := _mark_of(_environment(pid))):
+            return mark
         if pid not in rows:
             return None
         pid = rows[pid].parent
