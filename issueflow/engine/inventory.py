@@ -8,7 +8,7 @@ from issueflow.engine import launch, moved
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import load
 from issueflow.engine.walk import look, strays
-from issueflow.errors import Damaged
+from issueflow.errors import Damaged, TooNew
 from issueflow.git import record, worktrees
 from issueflow.machine import Drop, Position, Prepare, Step, decide
 from issueflow.models import Life, Sight, Started, branch_name
@@ -27,9 +27,14 @@ class Finding:
 
 
 def take(hands: Hands, folder: IssueFolder) -> list[Finding]:
-    """Everything about the Issue that matters to going on. Changes nothing and takes no lock."""
+    """Everything about the Issue that matters to going on. Changes nothing and takes no lock.
+
+    TooNew when a later issueflow wrote it: nothing here is to be done about that.
+    """
     try:
         position = load(folder)
+    except TooNew:
+        raise
     except Damaged as error:
         action = "goes on from its sound part or its record; the damaged file is kept beside"
         return [Finding(folder.name, "journal", "damaged", str(error), action)]
