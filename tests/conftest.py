@@ -158,7 +158,7 @@ class Repo:
         for path in (common / "refs").rglob("*"):
             if path.is_file() and path.suffix != ".lock":
                 refs[os.fspath(path.relative_to(common))] = path.read_text().strip()
-        ours = (f"refs/heads/{self.prefix}/", "refs/issueflow-")
+        ours = (f"refs/heads/{self.prefix}/", f"refs/remotes/origin/{self.prefix}/", "refs/issueflow-")
         seen |= {name: value for name, value in refs.items() if not name.startswith(ours)}
         for folder, folders, files in os.walk(os.fsencode(standing.worktree or common / "none")):
             folders[:] = [name for name in folders if name != b".git"]

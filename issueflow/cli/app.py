@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from issueflow.cli import begin, clean, decide, look, walk, workflows
+from issueflow.cli import begin, clean, decide, look, share, walk, workflows
 from issueflow.errors import WrongWords
 
 app = typer.Typer(
@@ -73,6 +73,8 @@ VERBS: list[Callable[..., int]] = [
     decide.amend,
     decide.note,
     walk.cancel,
+    share.push,
+    share.fetch,
     begin.demo,
 ]
 for verb in VERBS:

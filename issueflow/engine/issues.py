@@ -41,6 +41,13 @@ def find(hands: Hands, name: str) -> IssueFolder:
     return folder
 
 
+def _take_back(hands: Hands, folder: IssueFolder) -> None:
+    """Bring the directory up to a record that is longer than its journal: cut short here, or fetched from elsewhere."""
+    files = record.recorded(hands.repository, folder.name)
+    assert files is not None
+    _restore(hands, folder, files)
+
+
 def _restore(hands: Hands, folder: IssueFolder, files: dict[str, bytes]) -> None:
     """Write the record back. A run that was open may have begun: its start counts as taken, lest it begin twice."""
     hands.store.ensure()
@@ -100,7 +107,7 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     ours = folder.journal.read_bytes()
     whole = ours[: ours.rfind(b"\n") + 1]
     if recorded.startswith(whole) and len(recorded) > len(whole):
-        replace_file(folder.journal, recorded)
+        _take_back(hands, folder)
     elif not whole.startswith(recorded):
         raise _two_stories(folder)
     position = load(folder)

@@ -170,6 +170,9 @@ def _checkout(hands: Hands, position: Position, started: Started) -> Place:
     branch = branch_name(position.created.prefix, position.issue, started.name)
     ref = f"refs/heads/{branch}"
     path = Path(started.worktree)
+    if hands.repository.commit(started.base) is None:
+        sentence = f"the commit {started.base[:12]} that {position.issue} goes on from is not in this repository"
+        raise IssueflowError(sentence, "git fetch --all")
     with hands.store.lock():
         hands.repository.drop_lock(ref)
         worktrees.dispose(hands.repository, path, hands.store.trash)
