@@ -875,7 +875,7 @@ CHECKS: dict[str, tuple[tuple[CheckRun, ...], Exit, str, str]] = {
     "one fails and one cannot start": ((ran("a", 1), ran("b", None)), EXITED, "accepted", "error"),
     "the whole at its time limit": ((ran("a"),), LATE, "accepted", "error"),
     "the whole by a signal": ((ran("a"),), Exit(status="signalled", code=9, ended=0), "accepted", "error"),
-    "lost after all passed": ((ran("a"),), Exit(status="lost", ended=0), "accepted", "error"),
+    "lost after all passed": ((ran("a"),), Exit(status="lost", ended=0), "missing", ""),
     "set-up failed": ((), Exit(status="setup", ended=0, detail="npm ci"), "setup", ""),
     "cancelled": ((ran("a"),), Exit(status="stopped", ended=0), "stopped", ""),
 }

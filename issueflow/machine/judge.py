@@ -85,6 +85,8 @@ def judge_checks(runs: tuple[CheckRun, ...], exit: Exit, stage: str, next_findin
         return Outcome(cls="stopped", errors=("it was cancelled",))
     if exit.status in ("setup", "unstarted"):
         return Outcome(cls="setup", errors=(exit.detail,))
+    if exit.status == "lost":  # nobody saw how it ended; the commands can be run again
+        return Outcome(cls="missing", errors=("the checks did not end by themselves: lost",))
     unsure = [run for run in runs if run.timed_out or run.exit_code is None or run.exit_code in (126, 127)]
     failed = [run for run in runs if run.exit_code != 0 and run not in unsure]
     if exit.status != "exited" or (exit.code and not runs):
