@@ -33,9 +33,21 @@ def sync_folder(folder: Path) -> None:
     """Make the names inside `folder` durable; a rename is only on disk once its folder is."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        with naming(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What the disk refuses in here is an error about `path`: write knows only a number, rmtree a name in a folder."""
+    try:
+        yield
+    except OSError as error:
+        if not (isinstance(error.filename, str | bytes) and os.path.isabs(error.filename)):
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager
@@ -44,7 +56,7 @@ def _whole_file(path: Path, data: bytes) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with naming(path), os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -77,6 +89,12 @@ def claim_file(path: Path, data: bytes | str) -> bool:
             return False
     sync_folder(path.parent)
     return True
+
+
+def write_file(path: Path, data: bytes | str) -> None:
+    """Write `data` to `path` as any program would, for files that are made again after a crash."""
+    with naming(path):
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 def to_json(value: Any) -> str:

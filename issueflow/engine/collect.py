@@ -17,6 +17,7 @@ from issueflow.files import claim_file, crash_point, make_folder, read_json, rep
 from issueflow.git import baseline, snapshot, worktrees
 from issueflow.git.command import ZERO
 from issueflow.git.worktrees import Place
+from issueflow.hosts import processes
 from issueflow.machine import Facts, Position, Submission, evidence, judge
 from issueflow.machine.judge import MOST_BYTES, judge_checks
 from issueflow.models import (
@@ -106,6 +107,7 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
     if place is not None:
         unfinished = worktrees.unfinished(place)
         branch = f"refs/heads/{branch_name(position.created.prefix, position.issue, started.name)}"
+        _free_locks(place, hands.repository.lock_of(branch))
         found = hands.repository.refs(branch).get(branch, ZERO)
         tip, tree = _snapshot(hands, position, started, run, place, found, how, noticed)
         changed = tree != started.base_tree or (found not in (ZERO, started.base))
@@ -128,6 +130,14 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
         next_finding=position.next_finding,
     )
     return code, facts
+
+
+def _free_locks(place: Place, branch_lock: Path) -> None:
+    """Remove the lock files of a git that was killed with the run, unless somebody is at work in the worktree."""
+    locks = [lock for lock in (branch_lock, *place.admin.glob("*.lock")) if lock.exists()]
+    if locks and not processes.inside(place.path):
+        for lock in locks:
+            lock.unlink(missing_ok=True)
 
 
 def _snapshot(

@@ -102,7 +102,6 @@ def _two_stories(folder: IssueFolder) -> Damaged:
 
 def settle(hands: Hands, folder: IssueFolder) -> Position:
     """Bring record and issue.yaml up to the journal, and the journal up to a longer record; with the lock held."""
-    folder.sweep()
     recorded = record.journal(hands.repository, folder.name) or b""
     ours = folder.journal.read_bytes()
     whole = ours[: ours.rfind(b"\n") + 1]
@@ -111,6 +110,8 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     elif not whole.startswith(recorded):
         raise _two_stories(folder)
     position = load(folder)
+    folder.sweep(position.open_run.name if position.open_run else None)
+    index.sweep(hands.store.root)
     if len(whole) > len(recorded):
         publish(hands, folder, position, folder.entries()[-1])
     else:

@@ -13,7 +13,7 @@ from issueflow import agents, prompts
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import IssueflowError, WrongWords
-from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json
+from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json, write_file
 from issueflow.git import baseline, review, snapshot, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import check, process, processes
@@ -145,6 +145,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
         crash_point("prepare.withdrawn")
         place = _checkout(hands, position, started)
         remember(run, place)
+        shutil.rmtree(run / "git", ignore_errors=True)
         lens = snapshot.grind(hands.repository, place, run / "git", hands.config.caches)
         replace_file(run / "brought.json", to_json(_bring_along(hands, place.path)))
         _hand_over(hands, folder, position, started, run, place)
@@ -211,9 +212,16 @@ def written_place(run: Path) -> Place | None:
 
 
 def lens_of(common: Path, run: Path, place: Place) -> snapshot.Lens | None:
-    """The run's private git directory, None when it never came to be or is gone."""
+    """The run's private git directory, None when it never came to be or is gone.
+
+    One command at a time looks through it, so a lock file in there is a killed one's.
+    """
     folder = run / "git"
-    return snapshot.Lens(folder, common / "objects", place.path) if (folder / "HEAD").exists() else None
+    if not (folder / "HEAD").exists():
+        return None
+    for left in folder.glob("*.lock"):
+        left.unlink(missing_ok=True)
+    return snapshot.Lens(folder, common / "objects", place.path)
 
 
 def record_start_tree(run: Path, lens: snapshot.Lens) -> None:
@@ -256,20 +264,20 @@ def _hand_over(
     """Write order, prompt and inputs into the worktree and keep copies of the first two."""
     home = place.path / RUN_FOLDER
     home.mkdir()
-    (home / ".gitignore").write_text("*\n")
+    write_file(home / ".gitignore", "*\n")
     stage = position.workflow.stages[started.stage]
     if stage.kind == "check":
         replace_file(run / "prompt.md", "")
         return
     files = _inputs(hands, folder, position, started, stage)
     for name, data in files.items():
-        (home / name).write_bytes(data)
+        write_file(home / name, data)
     _previous_outputs(folder, position, started, stage, home)
     order = _order(position, started, stage, files)
     prompt = _prompt(hands, position, started, stage, files, order)
     for name, text in (("order.json", to_json(order)), ("prompt.md", prompt)):
         replace_file(run / name, text)
-        (home / name).write_bytes(text.encode())
+        write_file(home / name, text)
 
 
 def _previous_outputs(folder: IssueFolder, position: Position, started: Started, stage: Stage, home: Path) -> None:

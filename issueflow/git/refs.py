@@ -11,7 +11,9 @@ from issueflow.git.command import ZERO, git, run, text
 from issueflow.models import Identity
 
 LOCK_TRIES = 20
-LOCK_PAUSE = 0.05  # seconds; another git holds a ref's lock for milliseconds, so a second is patient
+LOCK_PAUSE = 0.05  # seconds
+LOCK_AGE = 2.0  # seconds; another git holds the lock of one ref for milliseconds, a killed one for ever
+PACKING_AGE = 10.0  # seconds; deleting a ref locks packed-refs, and so does a `git gc` of the person's
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,15 @@ class Repository:
     def move(self, ref: str, new: str, old: str = ZERO) -> None:
         """Point `ref` at `new`, only if it is at `old` (ZERO: only if it does not exist).
 
-        Raises GitFailed when it is elsewhere. A lock file of another git is waited for about a second.
+        Raises GitFailed when it is elsewhere. The ref is one of ours, so a lock file of another git is waited for, and
+        one that stays as it is for longer than any git works was left by a killed one and is removed.
         """
         for _ in range(LOCK_TRIES):
             code, _, err = run(self.folder, "update-ref", "--create-reflog", ref, new, old)
             if code == 0:
                 return
-            if not self._lock_of(ref).exists():
+            if not _outwait(self.lock_of(ref), LOCK_AGE) and not _met_lock(err):
                 break
-            time.sleep(LOCK_PAUSE)
         if self.commit(ref) == new:
             return  # a hook or a signal made git report failure after it had done the work
         raise GitFailed(["update-ref", ref], code, err.decode(errors="replace"))
@@ -122,18 +124,28 @@ class Repository:
             ) from error
 
     def delete(self, ref: str, old: str) -> None:
-        """Delete `ref` if it is at `old`; fine when it is gone already."""
-        if self.refs(ref).get(ref):
-            git(self.folder, "update-ref", "-d", ref, old)
+        """Delete `ref` if it is at `old`; fine when it is gone already. Lock files are met as in `move`."""
+        if not self.refs(ref).get(ref):
+            return
+        for _ in range(LOCK_TRIES):
+            code, _, err = run(self.folder, "update-ref", "-d", ref, old)
+            if code == 0:
+                return
+            found = _outwait(self.lock_of(ref), LOCK_AGE)
+            found |= _outwait(self.common / "packed-refs.lock", PACKING_AGE)
+            if not found and not _met_lock(err):
+                break
+        raise GitFailed(["update-ref", "-d", ref], code, err.decode(errors="replace"))
 
     def drop_lock(self, ref: str) -> None:
         """Remove the lock file of one of our own refs; only for callers who know that nobody of ours is alive."""
         try:
-            self._lock_of(ref).unlink()
+            self.lock_of(ref).unlink()
         except (FileNotFoundError, NotADirectoryError):
             pass  # the latter: a branch of the person's is in the way, which making ours will say
 
-    def _lock_of(self, ref: str) -> Path:
+    def lock_of(self, ref: str) -> Path:
+        """Where git's lock file for a ref lies."""
         return self.common / f"{ref}.lock"
 
     def blocking(self, branch: str) -> str | None:
@@ -168,6 +180,34 @@ class Repository:
         env = {"GIT_DIR": os.fspath(self.common)}
         lines = "".join(f"{name}\n" for name in names).encode()
         return git(folder, "hash-object", "-w", "--no-filters", "--stdin-paths", input=lines, env=env).decode().split()
+
+
+def _outwait(lock: Path, age: float) -> bool:
+    """Wait until a lock file is gone or another, and remove it when it is neither for `age` seconds; False: none there.
+
+    Timed by watching, not by its date, which a clock that was set would falsify.
+    """
+    first = _identity(lock)
+    until = time.monotonic() + age
+    while (now := _identity(lock)) and now == first:
+        if time.monotonic() > until:
+            lock.unlink(missing_ok=True)
+            break
+        time.sleep(LOCK_PAUSE)
+    return first is not None
+
+
+def _met_lock(said: bytes) -> bool:
+    """Did git meet a lock file, which may be gone again by now?"""
+    return b".lock': File exists" in said
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        state = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return state.st_ino, state.st_mtime_ns
 
 
 def _clash(existing: list[str], wanted: list[str]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
-from issueflow.files import make_folder, replace_file
+from issueflow.files import make_folder, replace_file, write_file
 from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
 from issueflow.git.worktrees import Place
@@ -85,7 +85,6 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
     make_folder(folder / "objects")
     make_folder(folder / "refs")
     make_folder(folder / "info")
-    replace_file(folder / "HEAD", "ref: refs/heads/none\n")
     replace_file(folder / "config", _config(settings))
     excludes = _setting_file(settings, "core.excludesfile", "ignore")
     attributes = _setting_file(settings, "core.attributesfile", "attributes")
@@ -102,6 +101,7 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
         folder / "info" / "exclude", _read(repository.common / "info" / "exclude") + b"\n" + b"\n".join(own) + b"\n"
     )
     keep_ignore_rules(lens)
+    replace_file(folder / "HEAD", "ref: refs/heads/none\n")  # last: without it there is no lens
     return lens
 
 
@@ -254,7 +254,7 @@ def keep_ignore_rules(lens: Lens) -> None:
     for path in _ignore_files(lens.worktree):
         target = lens.folder / "ignores" / os.fsdecode(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(_read(lens.worktree / os.fsdecode(path)))
+        write_file(target, _read(lens.worktree / os.fsdecode(path)))
     (lens.folder / "ignores").mkdir(exist_ok=True)
 
 

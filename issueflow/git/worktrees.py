@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
-from issueflow.files import replace_file
+from issueflow.files import naming, replace_file
 from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
 
@@ -203,7 +203,8 @@ def _delete(path: Path) -> None:
         return
     for folder, _, _ in os.walk(path):  # a read-only folder would keep its files; links are not followed
         Path(folder).chmod(0o700)
-    shutil.rmtree(path)
+    with naming(path):
+        shutil.rmtree(path)
 
 
 def _drop_empty(folder: Path) -> None:

@@ -120,6 +120,12 @@ def _entry(issues: Path, name: str, reload: Callable[[str], Row]) -> Row:
     return {"stamp": stamp, "row": reload(name)}
 
 
+def sweep(root: Path) -> None:
+    """Remove what a killed listing left of an index; one that is at work makes none this time, and does without."""
+    for left in root.glob(".index.json.*.tmp"):
+        left.unlink(missing_ok=True)
+
+
 def forget(root: Path) -> None:
     """Drop the index: an Issue that had ended goes on."""
     (root / "index.json").unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from issueflow.errors import Busy, Damaged, TooNew
-from issueflow.files import make_folder, private, replace_file, sync_folder
+from issueflow.files import make_folder, naming, private, replace_file, sync_folder
 from issueflow.models import ISSUE_ID, JOURNAL_FORMAT, JournalEntry
 from issueflow.store.text import to_yaml
 
@@ -68,25 +68,36 @@ class Store:
         somebody else was faster. Numbers that exist are never used again.
         """
         self.ensure()
-        hidden = self.issues / f".new-{os.getpid()}-{time.monotonic_ns()}"
         number = max([taken, *(int(name[6:]) for name in self.ids())])
-        try:
+        with self._hidden() as hidden:
             while True:
                 number += 1
                 name = f"ISSUE-{number}"
-                shutil.rmtree(hidden, ignore_errors=True)
-                make_folder(hidden)
-                fill(IssueFolder(hidden), name)
+                shutil.rmtree(hidden / name, ignore_errors=True)
+                fill(IssueFolder(make_folder(hidden / name)), name)
                 try:
-                    hidden.rename(self.issues / name)
+                    (hidden / name).rename(self.issues / name)
                 except OSError:
                     if not (self.issues / name).exists():
                         raise
                     continue
                 sync_folder(self.issues)
                 return name
+
+    @contextmanager
+    def _hidden(self) -> Iterator[Path]:
+        """A folder nobody looks into, flocked while its maker lives; those whose makers were killed are removed."""
+        for left in self.issues.glob(".new-*"):
+            if _is_free(left):
+                shutil.rmtree(left, ignore_errors=True)
+        hidden = make_folder(self.issues / f".new-{os.getpid()}-{time.monotonic_ns()}")
+        handle = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield hidden
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
+            os.close(handle)
 
     def withdraw(self, name: str) -> None:
         """Take back an Issue that was claimed a moment ago and has not been recorded; its caller holds its lock."""
@@ -101,6 +112,21 @@ class Store:
         with open(self.root / "lock", "a", opener=private) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
+
+
+def _is_free(folder: Path) -> bool:
+    """Does no process hold the folder's flock?"""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
 
 
 class IssueFolder:
@@ -168,12 +194,12 @@ class IssueFolder:
         line = ENTRY.dump_json(entry, by_alias=True, exclude_defaults=False) + b"\n"
         new = not self.journal.exists()
         handle = os.open(self.journal, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(handle, len(whole))
-            os.pwrite(handle, line, len(whole))
+        with naming(self.journal), os.fdopen(handle, "wb") as stream:
+            stream.truncate(len(whole))
+            stream.seek(len(whole))
+            stream.write(line)  # all of it or an error: a bare write(2) on a filling disk takes a part and says so
+            stream.flush()
             os.fsync(handle)
-        finally:
-            os.close(handle)
         if new:
             sync_folder(self.folder)
         return entry
@@ -254,11 +280,15 @@ class IssueFolder:
                 make_folder(path.parent)
                 replace_file(path, data)
 
-    def sweep(self) -> None:
-        """Remove temporary files that a crash left behind; the caller holds the lock."""
-        for pattern in (".*.tmp", "artifacts/.*.tmp", "runs/*/.*.tmp"):
+    def sweep(self, live: str | None) -> None:
+        """Remove temporary files that a crash left behind; the caller holds the lock.
+
+        Not those of the run `live`: its runner holds no lock of ours and may be about to publish one.
+        """
+        for pattern in (".*.tmp", "artifacts/.*.tmp", "runs/*/.*.tmp", "runs/*/*/.*.tmp"):
             for left in self.folder.glob(pattern):
-                left.unlink(missing_ok=True)
+                if live is None or self.run(live) not in left.parents:
+                    left.unlink(missing_ok=True)
 
     @contextmanager
     def lock(self, who: str, limit: float = LOCK_LIMIT) -> Iterator[None]:
@@ -275,10 +305,11 @@ class IssueFolder:
                         holder = handle.read().strip() or "another process"
                         raise Busy(f"{self.name} is held by {holder}", f"issueflow status {self.name}") from None
                     time.sleep(LOCK_PAUSE)
-            handle.seek(0)
-            handle.truncate()
-            handle.write(f"pid {os.getpid()} ({who})")
-            handle.flush()
+            with naming(self.folder / "lock"):
+                handle.seek(0)
+                handle.truncate()
+                handle.write(f"pid {os.getpid()} ({who})")
+                handle.flush()
             yield
 
 

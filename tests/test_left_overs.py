@@ -1,0 +1,149 @@
+"""What a killed process leaves behind is taken away by the next command; what the disk refuses is told with its path."""
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import Repo, done, quick
+
+from issueflow.git import refs
+from issueflow.models import Noted
+
+ONE_RUN = quick([{"write": "a.txt", "text": "a"}, done()])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refs, "LOCK_AGE", 0.1)
+    monkeypatch.setattr(refs, "PACKING_AGE", 0.1)
+
+
+@pytest.fixture
+def begun(repo: Repo) -> Repo:
+    repo.setup(ONE_RUN)
+    repo.new("# Go\n", "--workflow", "quick")
+    return repo
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("lock", ["refs/issueflow-records/ISSUE-1.lock", "packed-refs.lock"])
+def test_a_lock_file_that_a_killed_git_left_stops_nothing(begun: Repo, lock: str) -> None:
+    (begun.path / ".git" / lock).touch()
+    assert begun.advance().stage == "deliver"
+    assert not (begun.path / ".git" / lock).exists()
+
+
+def test_a_lock_file_that_changes_hands_is_somebody_s_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "x.lock"
+    lock.touch()
+    monkeypatch.setattr(refs.time, "sleep", lambda seconds: lock.write_text("another git's"))
+    assert refs._outwait(lock, 60)
+    assert lock.read_text() == "another git's"
+
+
+def test_lock_files_in_a_run_s_private_git_directory_stop_nothing(begun: Repo) -> None:
+    begun.advance(until="verify")
+    (begun.run_folder("01-develop") / "git" / "index.lock").touch()
+    assert begun.cli("cleanup", "1").returncode == 0
+    assert not begun.worktree("01-develop").exists()
+
+
+def test_lock_files_of_the_agent_s_killed_git_go_with_the_run(begun: Repo) -> None:
+    branch = '"$(git rev-parse --git-common-dir)/$(git symbolic-ref HEAD).lock"'
+    leave = f'touch "$(git rev-parse --git-dir)/index.lock" {branch}'
+    begun.script(quick([{"write": "a.txt", "text": "a"}, {"run": ["sh", "-c", leave]}, done()]))
+    assert begun.advance().stage == "deliver"
+    left = [path for path in (begun.path / ".git").rglob("*.lock") if path.name != "alive.lock"]
+    assert left == []
+
+
+def test_the_half_made_folder_of_a_killed_new_is_removed_and_a_living_one_s_is_not(begun: Repo) -> None:
+    issues = begun.path / ".git" / "issueflow" / "issues"
+    for name in (".new-1-1", ".new-2-2"):
+        (issues / name).mkdir()
+        (issues / name / "requirement.v1.md").write_text("x")
+    handle = os.open(issues / ".new-2-2", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        assert begun.new() == "ISSUE-2"
+    finally:
+        os.close(handle)
+    assert sorted(path.name for path in issues.iterdir()) == [".new-2-2", "ISSUE-1", "ISSUE-2"]
+
+
+def test_temporary_files_are_removed_but_for_those_a_living_run_is_about_to_publish(begun: Repo) -> None:
+    """The runner holds no lock of the Issue: whoever steps it meanwhile must not take `exit.json` out of its hands."""
+    folder = begun.hands.store.issue("ISSUE-1")
+    begun.advance(until="verify")
+    closed = folder.run("01-develop") / ".exit.json.1.tmp"
+    living = folder.run("02-verify") / ".exit.json.2.tmp"
+    index = begun.path / ".git" / "issueflow" / ".index.json.3.tmp"
+    living.parent.mkdir()
+    for path in (closed, living, index, folder.folder / ".issue.yaml.4.tmp"):
+        path.touch()
+    folder.sweep("02-verify")
+    assert list(folder.folder.rglob(".*.tmp")) == [living]
+    begun.cli("note", "1", "hello")
+    assert list((begun.path / ".git" / "issueflow").rglob(".*.tmp")) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds its runner by /proc")
+def test_checks_whose_runner_was_killed_run_again_on_resume(repo: Repo) -> None:
+    die_once = 'test -e "$HOME/once" || { touch "$HOME/once"; kill -9 $(cut -d" " -f4 /proc/$PPID/stat) $PPID; }'
+    repo.setup(ONE_RUN, checks=[die_once])
+    repo.new("# Go\n", "--workflow", "quick")
+    assert repo.advance().status == "held"
+    position = repo.advance(replace=True)
+    assert (position.stage, [bool(run.dropped) for run in position.runs]) == ("deliver", [False, True, False])
+
+
+# ── what the disk refuses ──
+
+
+def test_an_entry_that_only_fits_in_part_is_an_error_and_no_entry(begun: Repo) -> None:
+    """A write(2) on a filling disk takes what fits and reports no error; the next one does."""
+    folder = begun.hands.store.issue("ISSUE-1")
+    before = folder.journal.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            folder.append(lambda **head: Noted(**head, by="Pat", text="x" * 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.value.filename == os.fspath(folder.journal)
+    assert len(folder.entries()) == 1
+    folder.append(lambda **head: Noted(**head, by="Pat", text="y"))
+    assert folder.journal.read_bytes().startswith(before)
+    assert len(folder.entries()) == 2
+
+
+def test_what_the_disk_refuses_is_told_with_its_path(begun: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    said = begun.cli("note", "1", "hello")
+    monkeypatch.undo()
+    journal = begun.path / ".git" / "issueflow" / "issues" / "ISSUE-1" / "journal.jsonl"
+    assert (said.returncode, said.stderr) == (1, f"error: {journal}: No space left on device\nhint: df -h\n")
+
+
+def test_a_folder_that_cannot_be_deleted_is_named_whole(begun: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """shutil.rmtree names what it could not remove by its name in its folder only."""
+
+    def refuse(path: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), ".gitignore")
+
+    (begun.path / ".git" / "issueflow" / "trash" / "1-01-develop").mkdir()
+    begun.advance(until="verify")
+    left = begun.path / ".git" / "issueflow" / "trash" / "2-01-develop"
+    left.mkdir()
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    assert begun.cli("advance", "1").stderr.endswith(f"error: {left}: Input/output error\n")
