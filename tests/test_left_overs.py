@@ -1,4 +1,4 @@
-"""What a killed process leaves behind is taken away by the next command; what the disk refuses is told with its path."""
+"""What a killed process leaves behind goes with the next command; what the disk refuses is told with its path."""
 
 import errno
 import fcntl
