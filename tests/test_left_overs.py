@@ -11,6 +11,7 @@ import pytest
 from conftest import Repo, done, quick
 
 from issueflow.git import refs
+from issueflow.hosts import process
 from issueflow.models import Noted
 
 ONE_RUN = quick([{"write": "a.txt", "text": "a"}, done()])
@@ -147,3 +148,28 @@ def test_a_folder_that_cannot_be_deleted_is_named_whole(begun: Repo, monkeypatch
     left.mkdir()
     monkeypatch.setattr(shutil, "rmtree", refuse)
     assert begun.cli("advance", "1").stderr.endswith(f"error: {left}: Input/output error\n")
+
+
+def test_a_runner_that_cannot_work_is_not_started_for_ever(
+    begun: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its disk is full where ours is not, its Python is broken: it is told, and the run is as before its start."""
+    broken = tmp_path / "runner.py"
+    broken.write_text("raise OSError(28, 'No space left on device', 'started.json')\n")
+    monkeypatch.setattr(process.runner, "__file__", os.fspath(broken))
+    said = begun.cli("advance", "1")
+    log = begun.run_folder("01-develop") / "runner.log"
+    assert said.returncode == 1
+    assert "ends before it has started the agent: OSError: [Errno 28] No space left on device" in said.stderr
+    assert said.stderr.endswith(f"hint: cat {log}\n")
+    monkeypatch.undo()
+    assert begun.advance().stage == "deliver"
+
+
+def test_an_agent_whose_log_cannot_be_made_can_print_what_it_likes(repo: Repo) -> None:
+    """Its output is drained all the same: a full pipe would stop it until its time limit."""
+    log = repo.path / ".git" / "issueflow" / "issues" / "ISSUE-1" / "runs" / "01-develop" / "stdout.log"
+    script = quick([{"write": "a.txt", "text": "a"}, {"say": "x" * 200_000}, done()])
+    repo.setup(script, worktrees={"setup": [f"ln -sfn /nowhere/at/all {log}"], "copy": [], "link": []})
+    repo.new("# Go\n", "--workflow", "quick")
+    assert repo.advance(until="verify").stage == "verify"

@@ -1,5 +1,7 @@
 """The walk: look, lock, look again, decide, do one step, record it, unlock; until a person is asked or it ends."""
 
+import os
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from issueflow.models import Delivered, Life, Presented, Sight, Started
 from issueflow.store.issue import IssueFolder
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
+MOST_PREPARED = 3  # times one command prepares one run again: a runner that cannot work will not the fourth time
 PROBE_EVERY = 1.0  # seconds between looks at processes; `exit.json` alone is looked for each time
 
 
@@ -63,7 +66,7 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
     Raises Busy when another command holds the Issue's lock for longer than five seconds.
     """
     folder = find(hands, name)
-    begun, announced, leave = _closed(load(folder)), 0, goal.replace
+    begun, announced, leave, prepared = _closed(load(folder)), 0, goal.replace, 0
     while True:
         position = load(folder)
         step = decide(position, look(folder, position))
@@ -78,8 +81,21 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
             before, position, step = _step(hands, folder, goal, leave=leave)
             leave = leave and not _was_replaced(before, position)
         watcher.moved(before, position)
+        if isinstance(step, Prepare):
+            prepared += 1
+        elif isinstance(step, Collect | Drop):
+            prepared = 0
+        if prepared > MOST_PREPARED and position.open_run:
+            raise _cannot_start(folder.run(position.open_run.name))
         if isinstance(step, Ask | End) or _reached(position, step, goal, begun):
             return position
+
+
+def _cannot_start(run: Path) -> IssueflowError:
+    log = run / "runner.log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    sentence = f"the runner of {run} ends before it has started the agent: {lines[-1] if lines else 'it said nothing'}"
+    return IssueflowError(sentence, f"cat {shlex.quote(os.fspath(log))}")
 
 
 def _reached(position: Position, step: Step, goal: Goal, begun: int) -> bool:

@@ -219,10 +219,14 @@ def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
     assert source is not None
 
     def work() -> None:
-        with open(path, "ab", buffering=0, opener=private) as log:
+        with contextlib.ExitStack() as opened:
+            log = None
+            with contextlib.suppress(OSError):
+                log = opened.enter_context(open(path, "ab", buffering=0, opener=private))
             while chunk := source.read1(CHUNK):  # type: ignore[attr-defined]
                 with contextlib.suppress(OSError):
-                    log.write(chunk)
+                    if log:
+                        log.write(chunk)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
