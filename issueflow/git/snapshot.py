@@ -95,7 +95,7 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
         shutil.copyfile(place.admin / "info" / "sparse-checkout", folder / "info" / "sparse-checkout")
     shutil.copy2(place.admin / "index", folder / "index")
     lens = Lens(folder, repository.common / "objects", place.path)
-    tracked = _folders(_paths(lens.git("ls-files", "-z")))
+    tracked = _folders(_paths(git(repository.folder, "ls-files", "-z", env=_at(place))))
     own = [b"/" + RUN_FOLDER.encode(), *(name.encode() for name in caches if name.encode() not in tracked)]
     replace_file(
         folder / "info" / "exclude", _read(repository.common / "info" / "exclude") + b"\n" + b"\n".join(own) + b"\n"

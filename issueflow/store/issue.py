@@ -101,9 +101,8 @@ class Store:
 
     def withdraw(self, name: str) -> None:
         """Take back an Issue that was claimed a moment ago and has not been recorded; its caller holds its lock."""
-        hidden = self.issues / f".new-{os.getpid()}-{time.monotonic_ns()}"
-        (self.issues / name).rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+        with self._hidden() as hidden:
+            (self.issues / name).rename(hidden / name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
