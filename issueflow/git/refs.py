@@ -1,7 +1,9 @@
 """Commits, refs and settings of the person's repository; refs move by compare-and-swap only."""
 
 import os
+import shlex
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +15,7 @@ from issueflow.models import Identity
 LOCK_TRIES = 20
 LOCK_PAUSE = 0.05  # seconds
 LOCK_AGE = 2.0  # seconds; another git holds the lock of one ref for milliseconds, a killed one for ever
-PACKING_AGE = 10.0  # seconds; deleting a ref locks packed-refs, and so does a `git gc` of the person's
+PACKING_AGE = 5.0  # seconds; deleting a ref locks packed-refs for milliseconds
 
 
 @dataclass(frozen=True)
@@ -96,20 +98,46 @@ class Repository:
     # ── moving refs ──
 
     def move(self, ref: str, new: str, old: str = ZERO) -> None:
-        """Point `ref` at `new`, only if it is at `old` (ZERO: only if it does not exist).
+        """Point `ref`, one of ours, at `new`, only if it is at `old` (ZERO: only if it does not exist).
 
-        Raises GitFailed when it is elsewhere. The ref is one of ours, so a lock file of another git is waited for, and
-        one that stays as it is for longer than any git works was left by a killed one and is removed.
+        Raises GitFailed when it is elsewhere, IssueflowError when a branch of another name makes it impossible.
         """
+        code, told = self._update(ref, old, "--create-reflog", ref, new, old)
+        if code == 0 or self.commit(ref) == new:
+            return  # the latter: a hook or a signal made git report failure after it had done the work
+        branch = ref.removeprefix("refs/heads/")
+        if branch != ref and (blocker := self.blocking(branch)) not in (None, ref):
+            name = str(blocker).removeprefix("refs/heads/")
+            raise IssueflowError(
+                f"the branch {name} is in the way of {branch}", f"git branch -m {shlex.quote(name)} NEW-NAME"
+            )
+        raise self._failed(ref, code, told)
+
+    def _update(self, ref: str, old: str, *words: str) -> tuple[int | None, str]:
+        """Run `update-ref WORDS` on `ref`, which is expected at `old`; exit code and standard error.
+
+        git holds a lock for milliseconds. One that stays as it is was left by a git that died: that of a ref of ours
+        is removed; that of all refs only while no git runs at all, since a person's `gc` may hold it for long.
+        """
+        packed = self.common / "packed-refs.lock"
         for _ in range(LOCK_TRIES):
-            code, _, err = run(self.folder, "update-ref", "--create-reflog", ref, new, old)
+            code, _, err = run(self.folder, "update-ref", *words)
+            told = err.decode(errors="replace")
             if code == 0:
-                return
-            if not _outwait(self.lock_of(ref), LOCK_AGE) and not _met_lock(err):
                 break
-        if self.commit(ref) == new:
-            return  # a hook or a signal made git report failure after it had done the work
-        raise GitFailed(["update-ref", ref], code, err.decode(errors="replace"))
+            met = _outwait(self.lock_of(ref), LOCK_AGE)
+            if packed.name in told:
+                met |= _outwait(packed, PACKING_AGE, _no_git_runs) and not packed.exists()
+            # While another git packs refs, one is now and then told to be elsewhere though it is not.
+            misread = "but expected" in told and self.refs(ref).get(ref, ZERO) == old
+            if not (met or misread or ("File exists" in told and packed.name not in told)):
+                break
+            time.sleep(LOCK_PAUSE)
+        return code, told
+
+    def _failed(self, ref: str, code: int | None, told: str) -> GitFailed:
+        packed = self.common / "packed-refs.lock"
+        return GitFailed(["update-ref"], code, told, f"ls -l {shlex.quote(str(packed))}" if packed.exists() else None)
 
     def make(self, ref: str, commit: str) -> None:
         """Ensure that `ref` exists at `commit`; IssueflowError when it exists elsewhere."""
@@ -125,17 +153,10 @@ class Repository:
 
     def delete(self, ref: str, old: str) -> None:
         """Delete `ref` if it is at `old`; fine when it is gone already. Lock files are met as in `move`."""
-        if not self.refs(ref).get(ref):
-            return
-        for _ in range(LOCK_TRIES):
-            code, _, err = run(self.folder, "update-ref", "-d", ref, old)
-            if code == 0:
-                return
-            found = _outwait(self.lock_of(ref), LOCK_AGE)
-            found |= _outwait(self.common / "packed-refs.lock", PACKING_AGE)
-            if not found and not _met_lock(err):
-                break
-        raise GitFailed(["update-ref", "-d", ref], code, err.decode(errors="replace"))
+        if self.refs(ref).get(ref):
+            code, told = self._update(ref, old, "-d", ref, old)
+            if code != 0:
+                raise self._failed(ref, code, told)
 
     def drop_lock(self, ref: str) -> None:
         """Remove the lock file of one of our own refs; only for callers who know that nobody of ours is alive."""
@@ -182,24 +203,33 @@ class Repository:
         return git(folder, "hash-object", "-w", "--no-filters", "--stdin-paths", input=lines, env=env).decode().split()
 
 
-def _outwait(lock: Path, age: float) -> bool:
-    """Wait until a lock file is gone or another, and remove it when it is neither for `age` seconds; False: none there.
+def _outwait(lock: Path, age: float, may: Callable[[], bool] = lambda: True) -> bool:
+    """Wait until a lock file is gone or another; when it is neither for `age` seconds remove it, if that `may` be.
 
-    Timed by watching, not by its date, which a clock that was set would falsify.
+    False when there is none. Timed by watching, not by its date, which a clock that was set would falsify.
     """
     first = _identity(lock)
     until = time.monotonic() + age
     while (now := _identity(lock)) and now == first:
         if time.monotonic() > until:
-            lock.unlink(missing_ok=True)
+            if may():
+                lock.unlink(missing_ok=True)
             break
         time.sleep(LOCK_PAUSE)
     return first is not None
 
 
-def _met_lock(said: bytes) -> bool:
-    """Did git meet a lock file, which may be gone again by now?"""
-    return b".lock': File exists" in said
+def _no_git_runs() -> bool:
+    """Is there no process called git on this machine? False where that cannot be told."""
+    names = [_name_of(entry) for entry in Path("/proc").glob("[0-9]*")]
+    return bool(names) and "git" not in names
+
+
+def _name_of(process: Path) -> str:
+    try:
+        return (process / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""  # it has ended
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
