@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +17,9 @@ import pytest
 from conftest import Repo, done, quick
 
 from issueflow.engine import decisions
-from issueflow.hosts import processes
-from issueflow.models import Life
+from issueflow.engine.sight import look
+from issueflow.hosts import processes, runner
+from issueflow.models import Life, Sight
 
 PLAY = [{"run": ["sh", "-c", 'echo "$ISSUEFLOW_RUN" >> "$BENCH/starts"; touch "$BENCH/begun"']}]
 WAIT = {"run": ["sh", "-c", 'while ! test -e "$BENCH/go"; do sleep 0.02; done']}
@@ -270,7 +273,7 @@ def test_a_run_started_by_another_machine_is_never_taken_for_dead(slow: Repo, tm
     path = slow.run_folder("01-develop") / "started.json"
     started = json.loads(path.read_text())
     path.write_text(json.dumps({**started, "machine": "elsewhere", "runner": {**started["runner"], "boot": "other"}}))
-    from issueflow.engine.walk import look
+    from issueflow.engine.sight import look
 
     sight = look(slow.hands.store.issue("ISSUE-1"), slow.position())
     assert (sight.runner, sight.agent) == (Life.UNKNOWN, Life.UNKNOWN)
@@ -278,3 +281,208 @@ def test_a_run_started_by_another_machine_is_never_taken_for_dead(slow: Repo, tm
     position = slow.advance(replace=True)
     assert position.open_run is not None
     assert decisions.cancel(slow.hands, "ISSUE-1", "").status == "cancelled"
+
+
+# ── who lives, seen with /proc and without ──
+
+
+@pytest.fixture(params=["proc", "ps"])
+def seen_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Processes are looked at through /proc, or as on macOS through ps and lsof."""
+    if request.param == "ps":
+        without_proc(monkeypatch)
+    return str(request.param)
+
+
+def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISSUEFLOW_NO_PROC", "1")
+    monkeypatch.setattr(processes, "HAS_PROC", False)
+
+
+def interrupted(repo: Repo, tmp_path: Path, *, agent: bool = True) -> None:
+    """Kill advance and runner of the run that has begun, and its agent too unless told otherwise."""
+    first = start(repo, "advance")
+    until(begun(tmp_path))
+    os.killpg(first.pid, signal.SIGKILL)
+    for pid in [runner_pid(repo), *(processes.marked(mark(repo)) or [] if agent else [])]:
+        kill(pid)
+        wait_dead(repo, pid)
+    if agent:
+        until(lambda: not processes.marked(mark(repo)))
+
+
+def sight(repo: Repo) -> Sight:
+    seen = look(repo.hands.store.issue("ISSUE-1"), repo.position())
+    assert seen is not None
+    return seen
+
+
+def test_identity_marks_groups_and_folders_are_seen(seen_by: str, tmp_path: Path) -> None:
+    folder = tmp_path / "with a space"
+    folder.mkdir()
+    env = {**os.environ, processes.MARK: "ISSUE-1/01-develop/abc"}
+    child = subprocess.Popen(["sleep", "60"], cwd=folder, env=env, start_new_session=True)
+    until(lambda: processes.marked("ISSUE-1/01-develop/abc"))
+    identity = processes.identify(child.pid)
+    assert identity is not None
+    assert processes.is_alive(identity)
+    assert processes.is_alive(processes.Identity(identity.pid, identity.start, processes.UNKNOWN_BOOT))
+    assert not processes.is_alive(identity._replace(start="another start"))
+    assert not processes.is_alive(identity._replace(boot="another boot"))
+    assert processes.marked("ISSUE-1/01-develop/abc") == processes.group(identity) == [child.pid]
+    assert processes.marked("ISSUE-1/01-develop/ab") == processes.group(identity._replace(start="another start")) == []
+    assert processes.inside(folder) == [child.pid]
+    assert processes.run_of(child.pid) == "ISSUE-1/01-develop/abc"
+    child.kill()
+    until(lambda: (row := processes.look_up(child.pid)) is None or row.state == "Z")
+    seen = [processes.is_alive(identity), *(processes.marked("ISSUE-1/01-develop/abc") or [])]
+    assert seen == [False], "a zombie is dead"
+    assert processes.group(identity) == processes.inside(folder) == []
+    child.wait()
+    assert processes.is_alive(identity) is False
+
+
+def test_a_group_outlives_its_leader() -> None:
+    shell = subprocess.Popen(["sh", "-c", "env -i sleep 60 & echo $!"], stdout=subprocess.PIPE, start_new_session=True)
+    identity = processes.identify(shell.pid)
+    assert identity is not None
+    assert shell.stdout is not None
+    left = int(shell.stdout.readline())
+    shell.stdout.close()
+    shell.wait()
+    assert processes.group(identity) == [left]
+    kill(left)
+    until(lambda: processes.group(identity) == [])
+
+
+def test_where_no_process_is_shown_none_is_taken_for_dead(
+    slow: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No /proc, and ps and lsof missing or forbidden: a question, not a second agent; a person can answer it."""
+    interrupted(slow, tmp_path)
+    without_proc(monkeypatch)
+    path = os.environ["PATH"]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git") or "git")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    me = processes.Identity(os.getpid(), "0", processes.boot_id())
+    assert processes.is_alive(me) is processes.marked("x") is processes.group(me) is processes.inside(tmp_path) is None
+    assert (sight(slow).runner, sight(slow).agent) == (Life.DEAD, Life.UNKNOWN)
+    entries = slow.position().entries
+    assert slow.advance(replace=True).entries == entries
+    assert "cannot tell whether it runs" in slow.cli("status").stdout
+    decisions.retry(slow.hands, "ISSUE-1", "I have looked: it is gone")
+    position = slow.position()
+    assert position.runs[0].dropped is not None
+    assert "half.txt" in slow.files(position.runs[0].tip)
+    kept = slow.cli("cleanup").stdout
+    assert "kept     01-develop  this system does not show whether a process works in it" in kept
+    monkeypatch.setenv("PATH", path)
+    (tmp_path / "go").touch()
+    assert slow.advance().stage == "deliver"
+    assert len(starts(tmp_path)) == 2
+
+
+def test_a_run_is_followed_and_taken_for_dead_alike(slow: Repo, tmp_path: Path, seen_by: str) -> None:
+    interrupted(slow, tmp_path, agent=False)
+    assert (sight(slow).runner, sight(slow).agent) == (Life.DEAD, Life.ALIVE)
+    assert "running" in slow.cli("status").stdout
+    for pid in processes.marked(mark(slow)) or []:
+        kill(pid)
+    until(lambda: sight(slow).agent is Life.DEAD)
+    assert "interrupted" in slow.cli("status").stdout
+    assert slow.advance().hold.cause == "died"
+    assert len(starts(tmp_path)) == 1
+    (tmp_path / "go").touch()
+    assert slow.advance(replace=True).stage == "deliver"
+
+
+def test_an_agent_with_an_environment_of_its_own_is_known_without_its_runner(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.02; done"
+    agents = {"scripted": {"type": "command", "argv": ["env", "-i", "PATH=/usr/bin:/bin", "sh", "-c", work]}}
+    repo.setup(agents=agents)
+    repo.new("# Go\n", "--workflow", "quick")
+    interrupted(repo, tmp_path, agent=False)
+    assert processes.marked(mark(repo)) == []
+    assert sight(repo).agent is Life.ALIVE
+    assert "running" in repo.cli("status").stdout
+    decisions.cancel(repo.hands, "ISSUE-1", "")
+    assert repo.advance().status == "cancelled", "and it can be ended"
+    assert repo.position().open_run is None
+
+
+def test_a_run_of_another_container_is_never_taken_for_dead(slow: Repo, tmp_path: Path) -> None:
+    interrupted(slow, tmp_path)
+    path = slow.run_folder("01-develop") / "started.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "space": "pid:[1]"}))
+    assert (sight(slow).runner, sight(slow).agent) == (Life.UNKNOWN, Life.UNKNOWN)
+    assert "cannot tell whether it runs: it was started in another container" in slow.cli("status").stdout
+    assert slow.cli("resume").returncode == 0
+    assert len(slow.position().runs) == 1
+    assert slow.cli("retry", "--reason", "that container is gone").returncode == 0
+    (tmp_path / "go").touch()
+    assert slow.advance().stage == "deliver"
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_neither_hours_of_silence_nor_the_clock_make_a_run_dead(
+    slow: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    first = start(slow, "advance")
+    until(begun(tmp_path))
+    run = slow.run_folder("01-develop")
+    for path in (run / "started.json", run / "stdout.log", run / "stderr.log"):
+        os.utime(path, (time.time() - 9 * 3600,) * 2)
+    assert re.search(r"running (9h|8h|5\d\dm).*quiet", slow.cli("status").stdout)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + years * 365 * 86400)
+    assert "running" in slow.cli("status").stdout
+    assert sight(slow).runner is Life.ALIVE
+    (tmp_path / "go").touch()
+    assert slow.advance().stage == "deliver"
+    first.wait(30)
+    assert len(starts(tmp_path)) == 1
+
+
+BROOD = {
+    "background": "sleep 600 & echo $!",
+    "setsid": "setsid sh -c 'echo $$; exec sleep 600' &",
+    "no environment": "env -i setsid sh -c 'echo $$; exec sleep 600' &",
+    "python session": f'{sys.executable} -c "import subprocess as s; '
+    "print(s.Popen(['sleep', '600'], start_new_session=True).pid)\"",
+    "double fork": f"{sys.executable} -c 'import os, time; os.fork() and os._exit(0); os.setsid(); "
+    "os.fork() and os._exit(0); print(os.getpid(), flush=True); os.closerange(0, 256); time.sleep(600)'",
+    "nohup": "nohup sleep 600 >/dev/null 2>&1 & echo $!",
+    "tmux": "tmux -L issueflow-$$ -f /dev/null new-session -d 'sleep 600'; tmux -L issueflow-$$ display -p '#{pid}'",
+}
+
+
+def test_daemons_that_an_agent_leaves_end_with_its_run(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_by: str
+) -> None:
+    """Without /proc an orphan leaves its runner's family, so one that drops the run's mark as well is lost sight of."""
+    monkeypatch.setenv("BENCH", str(tmp_path))
+    kinds = [kind for kind in BROOD if kind != "tmux" or shutil.which("tmux")]
+    if seen_by == "ps":
+        kinds.remove("no environment")
+    script = "\n".join(f'({BROOD[kind]}) >> "$BENCH/pids.{number}"' for number, kind in enumerate(kinds))
+    script += f'\nwhile test "$(cat "$BENCH"/pids.* | wc -l)" -lt {len(kinds)}; do sleep 0.02; done'
+    repo.setup(quick([WROTE, {"run": ["sh", "-c", script]}, done()]))
+    repo.new("# Go\n", "--workflow", "quick")
+    repo.advance(once=True)
+    left = {kind: int((tmp_path / f"pids.{number}").read_text()) for number, kind in enumerate(kinds)}
+    assert {kind: pid for kind, pid in left.items() if (row := processes.look_up(pid)) and row.state != "Z"} == {}
+    exit_ = json.loads((repo.run_folder("01-develop") / "exit.json").read_text())
+    assert exit_["left_over"] >= len(kinds)
+    assert repo.position().stage == "verify"
+
+
+def test_a_process_that_cannot_be_ended_does_not_keep_a_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent's `sudo` daemon is another user's; here nothing is signalled at all."""
+    child = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(processes, "end", lambda pids: None)
+    assert runner._end_tree(child.pid, "none") == 0
+    child.kill()
+    child.wait()

@@ -143,19 +143,11 @@ def test_a_run_of_another_machine_is_asked_about_by_its_name_and_given_up_on_a_w
         said = repo.cli(verb, "1")
         assert said.returncode == 4
         assert "it was started on elsewhere" in said.stdout
-        assert "next: issueflow resume ISSUE-1 --lost" in said.stderr
+        assert "next: issueflow retry ISSUE-1 --reason TEXT" in said.stderr
     assert about(plan(repo, "1"), "run")["state"] == "cannot be told"
-    assert repo.cli("resume", "1", "--lost").returncode == 0
+    assert repo.cli("retry", "1", "--reason", "that machine is gone").returncode == 0
     assert repo.position().runs[0].dropped.reason.startswith("given up by ")
-    assert repo.position().status == "waiting"
-
-
-def test_no_run_is_given_up_that_is_not_lost(repo: Repo) -> None:
-    repo.script(quick([EDIT, done()]))
-    repo.new("# Do it\n", "--workflow", "quick")
-    refused = repo.cli("resume", "1", "--lost")
-    assert refused.returncode == 1
-    assert "has no run that is lost" in refused.stderr
+    assert repo.advance().status == "waiting"
 
 
 def test_all_issues_are_set_right_with_one_word(repo: Repo, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The world changes behind issueflow's back, in any order: whatever was done, it says what is true and goes on, or asks.
+"""The world changes behind issueflow's back, in any order: it says what is true and goes on, or asks.
 
 ISSUEFLOW_EXAMPLES sets how many walks are tried (2000 for a long search). A failure prints the lines that repeat it.
 """
@@ -13,7 +13,7 @@ import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import PAIR, Repo, approve, done
@@ -25,7 +25,7 @@ import issueflow.cli
 from issueflow import files
 from issueflow.cli.app import VERBS
 from issueflow.engine.issues import load
-from issueflow.errors import Busy, Damaged, GitFailed, IssueflowError
+from issueflow.errors import Busy, Damaged, IssueflowError
 from issueflow.files import read_json
 from issueflow.git import refs
 from issueflow.git.environment import clean_environment
@@ -59,16 +59,17 @@ SOLO = {
 }
 
 # What agents do besides their work. Every commit they make is noted in $BENCH/commits, every start in $BENCH/starts.
-COMMIT = 'date +%N > "made-$(date +%N).txt"; git add -A; git commit -qm work; git rev-parse HEAD >> "$BENCH/commits"; '
+NOTE = 'git rev-parse HEAD >> "$BENCH/commits"; '
+COMMIT = f'date +%N > "made-$(date +%N).txt"; git add -A; git commit -qm work; {NOTE}'
 HABITS = {
     "writes": "date > left.txt",
     "commits": COMMIT,
     "switches branch": f"git checkout -q -b elsewhere-$$; {COMMIT}",
     "detaches": f"git checkout -q --detach; {COMMIT}",
     "detaches and comes back": f"git checkout -q --detach; {COMMIT} git checkout -q -",
-    "amends": f"{COMMIT} date > more; git add -A; git commit -q --amend --no-edit; git rev-parse HEAD >> $BENCH/commits",
+    "amends": f"{COMMIT} date > more; git add -A; git commit -q --amend --no-edit; {NOTE}",
     "resets": f"{COMMIT} git reset -q --hard HEAD~1",
-    "rebases its own": f"{COMMIT} {COMMIT} git rebase -q --force-rebase HEAD~2; git rev-parse HEAD >> $BENCH/commits",
+    "rebases its own": f"{COMMIT} {COMMIT} git rebase -q --force-rebase HEAD~2; {NOTE}",
     "stashes": "date > app.py; git stash -q; date > after.txt",
     "leaves a conflict": f"git checkout -q -b side-$$; echo side > app.py; {COMMIT} git checkout -q -; "
     f"echo here > app.py; {COMMIT} git merge -q side-$$",
@@ -77,7 +78,8 @@ HABITS = {
     "leaves a lock": f'{COMMIT} touch "$(git rev-parse --git-dir)/index.lock"',
     "removes its worktree's link": "rm .git",
     "is killed": f"{COMMIT} date > half.txt; kill -9 $PPID",
-    "is killed with its runner": f"{COMMIT} date > half.txt; kill -9 $(awk '{{print $4}}' /proc/$PPID/stat); kill -9 $PPID",
+    "is killed with its runner": f"{COMMIT} date > half.txt; "
+    "kill -9 $(awk '{print $4}' /proc/$PPID/stat); kill -9 $PPID",
 }
 
 POINTS = (
@@ -134,7 +136,7 @@ class World(RuleBasedStateMachine):
     home: Path  # set for each test
     source: Path
     walks = 0
-    hintless: set[str] = set()
+    hintless: ClassVar[set[str]] = set()
 
     @initialize(workflows=st.lists(st.sampled_from(["solo", "solo", "pair", "quick"]), min_size=1, max_size=2))
     def begin(self, workflows: list[str]) -> None:
@@ -286,7 +288,6 @@ class World(RuleBasedStateMachine):
         self.type(verb, self.name(which))
 
     # ── the world ──
-
 
     def refs_below(self, prefix: str) -> list[str]:
         return self.repo.git("for-each-ref", "--format=%(refname)", prefix).splitlines()
@@ -489,7 +490,7 @@ class World(RuleBasedStateMachine):
             shutil.rmtree(self.top, ignore_errors=True)
 
     def tidy_up(self) -> None:
-        """The person takes the obstacles away that only a person can: foreign locks, strangers' folders, own branches."""
+        """The person takes away what only a person can: locks of all refs, strangers' folders, own branches."""
         for name in ("packed-refs.lock", "config.lock", "index.lock", "HEAD.lock"):
             (self.common / name).unlink(missing_ok=True)
         for path in self.worktrees():

@@ -83,6 +83,8 @@ def live(root: Path, row: Row) -> str | None:
             return "run ended, not taken in yet"
         case "interrupted":
             return f"interrupted: {seen.detail}"
+        case "unknown":
+            return f"cannot tell whether it runs: {seen.detail}"
         case "running":
             quiet = [f"quiet {span(seen.quiet)}"] if seen.quiet > 10 else []
             return ", ".join([f"running {span(seen.seconds)}", run["agent"] or "checks", *quiet])

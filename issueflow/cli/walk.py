@@ -134,7 +134,7 @@ class Teller:
 
 def go(hands: "Hands", name: str, **goal: Any) -> int:
     """Walk an Issue on, telling what happens; give the exit code."""
-    from issueflow.engine import walk
+    from issueflow.engine import sight, walk
 
     teller = Teller()
     try:
@@ -146,7 +146,7 @@ def go(hands: "Hands", name: str, **goal: Any) -> int:
     except BaseException:
         teller.wipe()
         raise
-    question = walk.question(hands.store.issue(name), position)
+    question = sight.question(hands.store.issue(name), position)
     conclude(position, question)
     return 4 if question else exit_code(position)
 
@@ -158,7 +158,7 @@ def conclude(position: "Position", question: str | None = None) -> None:
 
     if question:
         answer(f"{position.issue} {position.stage}: held: {line(question)}")
-        say(f"next: issueflow resume {position.issue} --lost, when you know that it is")
+        say(f"next: issueflow retry {position.issue} --reason TEXT")
         return
     now = now_word(state(position), None)
     answer(f"{position.issue} {position.stage}: {line(now)}")
@@ -237,7 +237,7 @@ def _require_stage(hands: "Hands", name: str, stage: str | None) -> None:
 
 def _say_next_step(hands: "Hands", name: str) -> int:
     from issueflow.engine.issues import find, load
-    from issueflow.engine.walk import look
+    from issueflow.engine.sight import look
     from issueflow.machine import decide
 
     folder = find(hands, name)
@@ -254,7 +254,6 @@ def resume(
         bool, typer.Option("--dry-run", help="Say what is found and what would be done; no more.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The findings, for scripts; docs/files.md has them.")] = False,
-    lost: Annotated[bool, typer.Option("--lost", help="Take my word that the open run is dead.")] = False,
 ) -> int:
     """Set an Issue right after a crash and walk it on
 
@@ -282,8 +281,6 @@ def resume(
     for name in names:
         if mended := walk.set_right(hands, name):
             say(mended)
-        if lost:
-            walk.give_up(hands, name)
         codes.append(go(hands, name, replace=True))
     return max(codes, default=0)
 

@@ -129,15 +129,19 @@ def prove(hands: Hands, folder: IssueFolder, position: Position, run: Run, place
     if not worktrees.is_ours(place):
         yield Reason("its .git file is no longer the one issueflow made", f"ls -la {shlex.quote(str(place.path))}")
         return
-    if pids := processes.inside(place.path):
-        yield Reason(f"a process works in it (pid {', '.join(str(pid) for pid in pids[:MANY])})", f"ps -fp {pids[0]}")
-    mark = run.started.mark(position.issue)
-    if pids := processes.marked(mark):
-        yield Reason(f"a process of its run is alive (pid {pids[0]})", f"ps -fp {pids[0]}")
+    yield from _processes(processes.inside(place.path), "works in it", place)
+    yield from _processes(processes.marked(run.started.mark(position.issue)), "of its run is alive", place)
     if operation := worktrees.unfinished(place):
         yield Reason(f"an unfinished {operation}", f"git -C {shlex.quote(str(place.path))} status")
     yield from _unsaved_files(hands, folder, position, run, place, show)
     yield from _unsaved_commits(hands, position, run, place)
+
+
+def _processes(pids: list[int] | None, what: str, place: Place) -> Iterator[Reason]:
+    if pids is None:
+        yield Reason(f"this system does not show whether a process {what}", f"lsof +D {shlex.quote(str(place.path))}")
+    elif pids:
+        yield Reason(f"a process {what} (pid {', '.join(str(pid) for pid in pids[:MANY])})", f"ps -fp {pids[0]}")
 
 
 def _unsaved_files(

@@ -3,7 +3,7 @@
 import getpass
 import os
 
-from issueflow.engine import notice
+from issueflow.engine import collect, notice, sight
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, repair, settle, write
 from issueflow.errors import IssueflowError, WrongWords
@@ -65,11 +65,13 @@ def cancel(hands: Hands, name: str, message: str) -> Position:
 
 
 def retry(hands: Hands, name: str, reason: str) -> Position:
-    """Let the held stage run again."""
+    """Let the held stage run again; or give up a run of which nobody can tell from here whether it is alive."""
     refuse_inside_run("retry")
     folder = find(hands, name)
     with folder.lock("retry"):
         position = settle(hands, folder)
+        if sight.question(folder, position):
+            position = collect.drop(hands, folder, position, f"given up by {who()}: {reason}")
         if position.status != "held":
             raise IssueflowError(f"{name} is not held ({_standing(position)})", f"issueflow status {name}")
         return _record(hands, folder, position, "retry", reason)

@@ -7,7 +7,7 @@ from pathlib import Path
 from issueflow.engine import launch, moved
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import load
-from issueflow.engine.walk import look, strays
+from issueflow.engine.sight import look, strays
 from issueflow.errors import Damaged, TooNew
 from issueflow.git import record, worktrees
 from issueflow.machine import Drop, Position, Prepare, Step, decide

@@ -11,6 +11,7 @@ from typing import Protocol
 from issueflow.engine import cleanup, collect, decisions, launch, moved, notice
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import delivered_branch, find, load, repair, settle, write
+from issueflow.engine.sight import look, strays
 from issueflow.errors import IssueflowError
 from issueflow.files import crash_point
 from issueflow.hosts import process, processes
@@ -30,11 +31,12 @@ from issueflow.machine import (
     decide,
     evidence,
 )
-from issueflow.models import Delivered, Life, Presented, Sight, Started
+from issueflow.models import Delivered, Life, Presented
 from issueflow.store.issue import IssueFolder
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
 MOST_PREPARED = 3  # times one command prepares one run again: a runner that cannot work will not the fourth time
+STOP_LIMIT = 30.0  # seconds; a runner gives each of its agent's descendants two, and waits five for each log
 PROBE_EVERY = 1.0  # seconds between looks at processes; `exit.json` alone is looked for each time
 
 
@@ -110,20 +112,6 @@ def _closed(position: Position) -> int:
     return sum(1 for run in position.runs if run.ended or run.dropped)
 
 
-def look(folder: IssueFolder, position: Position) -> Sight | None:
-    """What is seen of the open run, None when there is none."""
-    started = position.open_run
-    if started is None:
-        return None
-    run = folder.run(started.name)
-    if other := moved.other_owner(folder.folder.parents[2], started):
-        words = f"its worktree belongs to the repository at {other.parent}, of which this is a copy"
-        return Sight(True, False, Life.UNKNOWN, Life.UNKNOWN, words)
-    if not run.is_dir():
-        return Sight(False, False, Life.DEAD, Life.DEAD)
-    return process.probe(run, started.mark(position.issue))
-
-
 def set_right(hands: Hands, name: str) -> str | None:
     """What `resume` does before it walks on: mend a damaged journal (said in words), end what was left behind."""
     folder = find(hands, name)
@@ -131,32 +119,6 @@ def set_right(hands: Hands, name: str) -> str | None:
         mended = repair(hands, folder)
         processes.end(list(strays(load(folder))))
     return mended
-
-
-def strays(position: Position) -> dict[int, Started]:
-    """Living processes of runs that are over, by pid: left behind when a runner was killed."""
-    over = {run.started.mark(position.issue): run.started for run in position.runs if run.ended or run.dropped}
-    return {pid: over[mark] for pid, mark in processes.marks().items() if mark in over}
-
-
-def give_up(hands: Hands, name: str) -> Position:
-    """Write off the open run on a person's word that nothing of it is alive, where that cannot be told from here."""
-    decisions.refuse_inside_run("resume --lost")
-    folder = find(hands, name)
-    with folder.lock("resume"):
-        position = settle(hands, folder)
-        sight = look(folder, position)
-        if sight is None or Life.ALIVE in (sight.runner, sight.agent) or sight.exited:
-            raise IssueflowError(f"{name} has no run that is lost", f"issueflow resume {name} --dry-run")
-        return collect.drop(hands, folder, position, f"given up by {decisions.who()}: {sight.detail}")
-
-
-def question(folder: IssueFolder, position: Position) -> str | None:
-    """Why an open run does not go on by itself, None when it does or there is none."""
-    if position.open_run is None:
-        return None
-    step = decide(position, look(folder, position))
-    return step.question if isinstance(step, Ask) else None
 
 
 def _was_replaced(before: Position, after: Position) -> bool:
@@ -227,15 +189,21 @@ def _deliver(hands: Hands, folder: IssueFolder, position: Position) -> Position:
 
 
 def stop(folder: IssueFolder, position: Position) -> None:
-    """End the processes of the open run and wait for its exit record for a while."""
+    """End the processes of the open run and wait for its exit record for a while.
+
+    IssueflowError when they do not end: another user's, or one that hangs in the kernel, is for a person to see.
+    """
     started = position.open_run
     assert started is not None
     run = folder.run(started.name)
     (run / "launch.json").unlink(missing_ok=True)
     process.cancel(run, started.mark(position.issue))
-    until = time.monotonic() + 10
+    until = time.monotonic() + STOP_LIMIT
     while time.monotonic() < until and not (run / "exit.json").exists() and _alive(folder, position):
         time.sleep(PAUSES[1])
+    if not (run / "exit.json").exists() and _alive(folder, position):
+        sentence = f"run {started.name} of {position.issue} has not ended {STOP_LIMIT:.0f} s after it was told to"
+        raise IssueflowError(sentence, "ps -ef")
 
 
 def _alive(folder: IssueFolder, position: Position) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from issueflow.files import private, read_json
 from issueflow.hosts import processes, runner
-from issueflow.hosts.glance import words
+from issueflow.hosts.glance import UNSEEN, agent_lives, agent_of, elsewhere, words
 from issueflow.models import Life, Sight
 
 READY_LIMIT = 10.0  # seconds a runner may take to come up; it only has to start Python and take a lock
@@ -71,11 +71,12 @@ def _sight(folder: Path, started: dict[str, Any] | None, runner_life: Life, mark
     exited = (folder / "exit.json").exists()
     if exited or runner_life is Life.ALIVE:
         return Sight(started is not None, exited, runner_life, Life.UNKNOWN)
-    if started and _is_elsewhere(started):
-        where = f"it was started on {started.get('machine')}, this is {processes.machine()}"
+    if started and (where := elsewhere(started)):
         return Sight(True, exited, Life.UNKNOWN, Life.UNKNOWN, where)
-    agent_life = Life.ALIVE if processes.marked(mark) else Life.DEAD
-    return Sight(started is not None, exited, runner_life, agent_life, words(started))
+    lives = agent_lives(folder, mark)
+    if lives is None:
+        return Sight(started is not None, exited, runner_life, Life.UNKNOWN, UNSEEN)
+    return Sight(started is not None, exited, runner_life, Life.ALIVE if lives else Life.DEAD, words(started))
 
 
 def cancel(folder: Path, mark: str) -> None:
@@ -85,16 +86,7 @@ def cancel(folder: Path, mark: str) -> None:
     if identity and processes.is_alive(identity):
         os.kill(identity.pid, 15)
         return
-    left = processes.marked(mark)
-    rows = processes.table()
+    leader = agent_of(folder)
+    left = [*(processes.marked(mark) or []), *((processes.group(leader) or []) if leader else [])]
+    rows = processes.table() or {}
     processes.end(list(dict.fromkeys([*left, *(below for pid in left for below in processes.descendants(pid, rows))])))
-
-
-def _is_elsewhere(started: dict[str, Any]) -> bool:
-    """Another boot of another machine: its processes cannot be seen from here. Another boot of this one ended them.
-
-    A start record that was restored knows no boot, only the machine.
-    """
-    boot = (started.get("runner") or {}).get("boot")
-    where = started.get("machine") or processes.machine()
-    return bool(boot != processes.boot_id() and where != processes.machine())

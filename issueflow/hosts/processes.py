@@ -1,17 +1,19 @@
 """Who is who among processes: identity, descendants, marks; from /proc where there is one, else from ps.
 
 Standard library only: the runner uses it too. A pid alone proves nothing, since pids are reused; a process is known by
-pid, start time and boot.
+pid, start time and boot. What cannot be seen is None here, never "there is none".
 """
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 MARK = "ISSUEFLOW_RUN"
 _MARKED = MARK.encode() + b"="
+PATIENCE = 10.0  # seconds for ps or lsof, which can hang on a dead network disk
 PROC = Path("/proc")
 HAS_PROC = (PROC / "self" / "stat").exists() and os.environ.get("ISSUEFLOW_NO_PROC") != "1"
 
@@ -38,13 +40,22 @@ class Process(NamedTuple):
     state: str
 
 
+UNKNOWN_BOOT = "unknown"
+
+
 def boot_id() -> str:
     """What tells this boot of the machine from any other."""
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        out = _ps_output(["sysctl", "-n", "kern.boottime"])
-        return out.strip() or "unknown"
+        # Not kern.boottime: macOS moves it when the clock is set, and every run would seem to be of an earlier boot.
+        return _output(["sysctl", "-n", "kern.bootsessionuuid"]).strip() or UNKNOWN_BOOT
+
+
+def is_other_boot(boot: str) -> bool:
+    """Is `boot` known to be another boot than this one?"""
+    now = boot_id()
+    return boot != now and UNKNOWN_BOOT not in (boot, now)
 
 
 def machine() -> str:
@@ -52,14 +63,22 @@ def machine() -> str:
     return os.uname().nodename
 
 
-def table() -> dict[int, Process]:
-    """Every process this user can see, by pid."""
+def space() -> str:
+    """The id of the pid namespace whose processes are seen from here (a container has its own), empty if unknown."""
+    try:
+        return os.readlink(PROC / "self/ns/pid")
+    except OSError:
+        return ""
+
+
+def table() -> dict[int, Process] | None:
+    """Every process this user can see, by pid; None when the system shows none."""
     return _table_from_proc() if HAS_PROC else _table_from_ps()
 
 
 def look_up(pid: int) -> Process | None:
     """One process, None when there is none of that pid."""
-    return _from_stat(pid) if HAS_PROC else _table_from_ps().get(pid)
+    return _from_stat(pid) if HAS_PROC else (_table_from_ps() or {}).get(pid)
 
 
 def identify(pid: int) -> Identity | None:
@@ -68,30 +87,32 @@ def identify(pid: int) -> Identity | None:
     return Identity(pid, process.start, boot_id()) if process else None
 
 
-def is_alive(identity: Identity) -> bool:
-    """Does exactly this process still run? A zombie, a reused pid and an earlier boot do not count."""
-    if identity.boot != boot_id():
+def is_alive(identity: Identity) -> bool | None:
+    """Does exactly this process still run? A zombie, a reused pid and an earlier boot do not count.
+
+    None when the system does not show its processes.
+    """
+    if is_other_boot(identity.boot):
         return False
-    process = look_up(identity.pid)
-    return process is not None and process.start == identity.start and process.state != "Z"
+    row = look_up(identity.pid)
+    if row is None and not HAS_PROC and table() is None:
+        return None
+    return row is not None and row.start == identity.start and row.state != "Z"
 
 
-def marked(mark: str) -> list[int]:
-    """The pids of living processes whose environment holds ISSUEFLOW_RUN=`mark`."""
-    wanted = f"{MARK}={mark}"
+def marked(mark: str) -> list[int] | None:
+    """The pids of living processes whose environment holds ISSUEFLOW_RUN=`mark`; None when none can be looked into."""
+    wanted = f"{MARK}={mark}".encode()
     if HAS_PROC:
-        return [pid for pid in _pids() if wanted.encode() in _environment(pid) and _runs(pid)]
-    lines = _ps_output(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines()
-    return [int(line.split(None, 1)[0]) for line in lines if wanted in line.split()]
+        return [pid for pid in _pids() if wanted in _environment(pid) and _runs(pid)]
+    shown = _words_from_ps()
+    return None if shown is None else [pid for pid, words in shown.items() if wanted in words]
 
 
 def marks() -> dict[int, str]:
-    """The run mark of every living process that carries one, by pid."""
-    if HAS_PROC:
-        found = {pid: _mark_of(_environment(pid)) for pid in _pids() if pid != os.getpid()}
-    else:
-        rows = [line.split() for line in _ps_output(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines()]
-        found = {int(row[0]): _mark_of([word.encode() for word in row]) for row in rows if row}
+    """The run mark of every living process that can be seen to carry one, by pid."""
+    shown = {pid: _environment(pid) for pid in _pids()} if HAS_PROC else _words_from_ps() or {}
+    found = {pid: _mark_of(words) for pid, words in shown.items() if pid != os.getpid()}
     return {pid: mark for pid, mark in found.items() if mark and _runs(pid)}
 
 
@@ -100,27 +121,36 @@ def _mark_of(variables: list[bytes]) -> str | None:
     return marks[0] if marks else None
 
 
-def inside(folder: Path) -> list[int]:
-    """The pids of living processes whose working directory is `folder` or below; empty where that cannot be told."""
-    if not HAS_PROC:
+def group(leader: Identity) -> list[int] | None:
+    """The living processes of the group that `leader` made; None when the system shows none.
+
+    The group outlives its leader and is seen whatever its members did to their environment. No pid is given to a new
+    process while a group bears it, so a leader of another start time means that this group is gone.
+    """
+    rows = table()
+    if rows is None:
+        return None
+    now = rows.get(leader.pid)
+    if is_other_boot(leader.boot) or (now and now.start != leader.start):
         return []
+    return [row.pid for row in rows.values() if row.group == leader.pid and row.state != "Z"]
+
+
+def inside(folder: Path) -> list[int] | None:
+    """The pids of this user's living processes whose working directory is `folder` or below; None: no telling."""
     top = os.path.realpath(folder)
-    found = []
-    for pid in _pids():
-        try:
-            cwd = os.readlink(PROC / str(pid) / "cwd")
-        except OSError:
-            continue
-        if (cwd == top or cwd.startswith(top + "/")) and _runs(pid):
-            found.append(pid)
-    return found
+    folders = _folders_from_proc() if HAS_PROC else _folders_from_lsof()
+    if folders is None:
+        return None
+    return [pid for pid, cwd in folders.items() if (cwd == top or cwd.startswith(top + "/")) and _runs(pid)]
 
 
 def run_of(pid: int) -> str | None:
     """The mark of the run that process `pid` or an ancestor of it belongs to, None outside of runs."""
-    rows = table()
+    rows = table() or {}
+    shown = {} if HAS_PROC else _words_from_ps() or {}
     while pid > 1:
-        if HAS_PROC and (mark := _mark_of(_environment(pid))):
+        if mark := _mark_of(_environment(pid) if HAS_PROC else shown.get(pid, [])):
             return mark
         if pid not in rows:
             return None
@@ -130,7 +160,7 @@ def run_of(pid: int) -> str | None:
 
 def descendants(pid: int, rows: dict[int, Process] | None = None) -> list[int]:
     """The pids of all living descendants of `pid`, children before grandchildren."""
-    rows = table() if rows is None else rows
+    rows = table() or {} if rows is None else rows
     children: dict[int, list[int]] = {}
     for process in rows.values():
         if process.state != "Z":
@@ -192,20 +222,76 @@ def _table_from_proc() -> dict[int, Process]:
     return {row.pid: row for row in rows if row}
 
 
-def _table_from_ps() -> dict[int, Process]:
+def _folders_from_proc() -> dict[int, str]:
+    found = {}
+    for pid in _pids():
+        try:
+            found[pid] = os.readlink(PROC / str(pid) / "cwd")
+        except OSError:
+            continue  # it ended, or is another user's
+    return found
+
+
+# Without /proc other programs are asked. Each answer counts only if it holds this process itself: a program that is
+# missing, forbidden, or shows nothing on this system has not said that there is nothing.
+
+
+def _table_from_ps() -> dict[int, Process] | None:
     rows = {}
-    for line in _ps_output(["ps", "-A", "-o", "pid=,ppid=,pgid=,state=,lstart="]).splitlines():
-        pid, parent, group, state, start = line.split(None, 4)
-        rows[int(pid)] = Process(int(pid), int(parent), int(group), start.strip(), state[0])
-    return rows
+    asked, out = _ask(["ps", "-A", "-o", "pid=,ppid=,pgid=,state=,lstart="])
+    for line in out.splitlines():
+        words = line.split(None, 4)
+        if len(words) == 5 and all(word.isdigit() for word in words[:3]):
+            pid, parent, group = (int(word) for word in words[:3])
+            rows[pid] = Process(pid, parent, group, words[4].strip(), words[3][0])
+    rows.pop(asked, None)  # ps sees itself, as a child of ours: a runner would find something to end for ever
+    return rows if os.getpid() in rows else None
 
 
-def _ps_output(argv: list[str]) -> str:
+def _words_from_ps() -> dict[int, list[bytes]] | None:
+    """Command and environment of the processes, as words; macOS hides the environment of the system's own programs."""
+    argv = ["ps", "-A", "-E", "-ww", "-o", "pid=,command="]
+    if sys.platform == "linux":
+        argv = ["ps", "axeww", "-o", "pid=,args="]
+    shown = {}
+    asked, out = _ask(argv)
+    for line in out.splitlines():
+        pid, *words = line.split()
+        shown[int(pid)] = [word.encode(errors="surrogateescape") for word in words]
+    shown.pop(asked, None)
+    mine = shown.get(os.getpid(), [])
+    return shown if any(word.startswith(b"PATH=") for word in mine) else None
 
+
+def _folders_from_lsof() -> dict[int, str] | None:
+    found: dict[int, str] = {}
+    pid = 0
+    for line in _output(["lsof", "-w", "-a", "-d", "cwd", "-u", str(os.getuid()), "-F", "pn"]).splitlines():
+        if line.startswith("p"):
+            pid = int(line[1:])
+        elif line.startswith("n"):
+            found[pid] = line[1:]
+    return found if os.getpid() in found else None
+
+
+def _output(argv: list[str]) -> str:
+    return _ask(argv)[1]
+
+
+def _ask(argv: list[str]) -> tuple[int, str]:
+    """The pid the program had, and what it printed; nothing when it cannot be run."""
     import subprocess  # only where there is no /proc; `status` does without
 
     environment = {**os.environ, "LC_ALL": "C"}
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment).stdout
+        with subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        ) as process:
+            try:
+                out, _ = process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.pid, ""
     except OSError:
-        return ""
+        return 0, ""
+    return process.pid, out.decode(errors="surrogateescape")

@@ -62,7 +62,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _become_subreaper() -> None:
-    if sys.platform == "linux":
+    if processes.HAS_PROC:  # Linux
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -73,6 +73,7 @@ def _mind(folder: Path, launch: dict[str, Any]) -> None:
         crash_point("runner.setup")
         me = processes.identify(os.getpid())
         start = {"runner": me.as_dict() if me else {}, "machine": processes.machine(), "at": int(begun)}
+        start["space"] = processes.space()
         if not claim_file(folder / "started.json", to_json(start)):
             return
         crash_point("runner.started")
@@ -123,7 +124,7 @@ def _call(argv: list[str], launch: dict[str, Any], log: IO[bytes], limit: float)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(BEAT)
     code = process.poll()
-    _end_tree(process.pid)
+    _end_tree(process.pid, launch["env"][processes.MARK])
     process.wait()
     return code
 
@@ -157,14 +158,23 @@ def _run(folder: Path, launch: dict[str, Any]) -> dict[str, Any]:
             )
         except OSError as error:
             return {"status": "unstarted", "detail": f"{launch['argv'][0]} could not be started: {error.strerror}"}
+    _write_down(folder / "agent.json", agent.pid)
     logs = [_copy(agent.stdout, folder / "stdout.log"), _copy(agent.stderr, folder / "stderr.log")]
     crash_point("runner.agent")
     how = _wait(agent, launch)
-    left_over = _end_tree(agent.pid)
+    left_over = _end_tree(agent.pid, launch["env"][processes.MARK])
     agent.wait()
     for log in logs:
         log.join(timeout=5)
     return {**how, "left_over": left_over}
+
+
+def _write_down(path: Path, pid: int) -> None:
+    """Who the agent is, for whoever finds it without its runner. Not synced: with the machine the agent is gone too."""
+    identity = processes.identify(pid)
+    if identity:
+        with contextlib.suppress(OSError), open(path, "w", opener=private) as file:
+            file.write(to_json(identity.as_dict()))
 
 
 def _wait(agent: "subprocess.Popen[bytes]", launch: dict[str, Any]) -> dict[str, Any]:
@@ -233,17 +243,27 @@ def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
     return thread
 
 
-def _end_tree(agent: int | None = None) -> int:
-    """End every descendant, those in sessions of their own included; give how many were left besides the agent."""
+def _end_tree(agent: int, mark: str) -> int:
+    """End every descendant, those in sessions of their own included; give how many were left besides the agent.
+
+    Where orphans do not become ours, they are known by the run's mark, those that dropped it not at all.
+
+    Another user's process (`sudo`) cannot be ended from here: what survives a SIGKILL is left, lest the run never end.
+    """
     ended: set[int] = set()
-    while left := processes.descendants(os.getpid()):
+    while left := [pid for pid in _family(mark) if pid not in ended]:
         ended.update(left)
         processes.end(left)
         _reap(agent)
     return len(ended - {agent})
 
 
-def _reap(agent: int | None) -> None:
+def _family(mark: str) -> list[int]:
+    below = processes.descendants(os.getpid())
+    return below if processes.HAS_PROC else list(dict.fromkeys([*below, *(processes.marked(mark) or [])]))
+
+
+def _reap(agent: int) -> None:
     """Wait for orphans that became ours, lest they fill the process table; the agent is left for its Popen."""
     with contextlib.suppress(ChildProcessError):
         while state := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
