@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Repo, approve, done, quick, walk_through
 
-from issueflow.engine import cleanup, decisions
+from issueflow.engine import cleanup, decisions, launch
+from issueflow.git import worktrees
 
 IGNORING = {"write": ".gitignore", "text": "*.env\n*.db\nbuild/\n__pycache__/\n"}
 
@@ -218,3 +219,25 @@ def test_a_removal_that_was_killed_half_way_is_finished(repo: Repo) -> None:
     repo.advance()
     assert not left.parent.exists()
     assert not aside.exists()
+
+
+def test_the_entry_of_a_worktree_that_git_forgot_may_be_given_to_another_run(repo: Repo) -> None:
+    """git names its entry after the folder, and every Issue has a folder called 01-develop."""
+    repo.setup(quick([{"write": "app.py", "text": "print(2)\n"}, done()]))
+    for name in ("ISSUE-1", "ISSUE-2"):
+        repo.new("# Go\n", "--workflow", "quick")
+        repo.advance(name)
+        if name == "ISSUE-1":
+            first = repo.worktree("01-develop")
+            repo.git("worktree", "unlock", str(first))
+            shutil.rmtree(first)
+            repo.git("worktree", "prune")
+    places = [launch.place_of(repo.run_folder("01-develop", name)) for name in ("ISSUE-1", "ISSUE-2")]
+    assert places[0].admin == places[1].admin
+    index = (places[1].admin / "index").read_bytes()
+    assert [worktrees.is_registered(place) for place in places] == [False, True]
+    assert "nothing to clean up" in repo.cli("cleanup", "1").stderr
+    worktrees.forget(repo.hands.repository, places[0])
+    assert (places[1].admin / "index").read_bytes() == index
+    assert "01-develop" in repo.cli("cleanup", "2").stdout
+    assert not places[1].path.exists()

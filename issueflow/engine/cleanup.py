@@ -49,7 +49,7 @@ def clean(hands: Hands, folder: IssueFolder, *, dry_run: bool) -> Iterator[Findi
         position = load(folder)
         for run in position.runs:
             place = launch.place_of(folder.run(run.started.name))
-            if place is None or not (os.path.lexists(place.path) or place.admin.exists()):
+            if place is None or not (os.path.lexists(place.path) or worktrees.is_registered(place)):
                 continue
             yield _clean_one(hands, folder, position, run, place, dry_run=dry_run)
 

@@ -199,7 +199,7 @@ def _keep_strays(
 def _refresh_index(place: Place, run: Path) -> None:
     """Let the worktree's own index show what is recorded, so that a person who looks in there sees a clean tree."""
     ours, theirs = run / "git" / "index", place.admin / "index"
-    if ours.exists() and place.admin.is_dir() and not (place.admin / "index.lock").exists():
+    if ours.exists() and worktrees.is_registered(place) and not (place.admin / "index.lock").exists():
         replace_file(theirs, ours.read_bytes())
 
 

@@ -46,6 +46,7 @@ SETTINGS = [
     "user.useConfigOnly=false",
     "advice.detachedHead=false",
     "index.sparse=false",
+    "worktree.useRelativePaths=false",
 ]
 
 

@@ -11,7 +11,7 @@ from issueflow.errors import GitFailed, IssueflowError
 from issueflow.files import make_folder, replace_file, write_file
 from issueflow.git.command import git, run
 from issueflow.git.refs import Repository
-from issueflow.git.worktrees import Place
+from issueflow.git.worktrees import Place, is_registered
 from issueflow.models import RUN_FOLDER
 
 # Settings that decide how a file becomes a blob; everything else in a person's configuration stays outside.
@@ -260,17 +260,9 @@ def keep_ignore_rules(lens: Lens) -> None:
 
 def forced(lens: Lens, place: Place, base: str, tip: str) -> list[bytes]:
     """Paths the agent added by force, ignored or not: in its own index, or in what it committed."""
+    env = lens.environment() | {"GIT_INDEX_FILE": os.fspath(place.admin / "index")}
     try:
-        staged = set(
-            _paths(
-                git(
-                    place.path,
-                    "ls-files",
-                    "-z",
-                    env=lens.environment() | {"GIT_INDEX_FILE": os.fspath(place.admin / "index")},
-                )
-            )
-        )
+        staged = set(_paths(git(place.path, "ls-files", "-z", env=env))) if is_registered(place) else set()
     except (GitFailed, IssueflowError):
         staged = set()  # its index is broken or gone; what it committed is still known
     home = RUN_FOLDER.encode()

@@ -55,13 +55,20 @@ def _place(path: Path) -> Place | None:
 def is_ours(place: Place) -> bool:
     """Is the folder still the worktree we made: same `.git` file, and git's entry points back at it?"""
     try:
-        back = (place.admin / "gitdir").read_text().strip()
         git_file = place.path / ".git"
-        return (
-            stat.S_ISREG(git_file.lstat().st_mode)
-            and git_file.read_text() == place.link
-            and _same(Path(back), git_file)
-        )
+        is_link = stat.S_ISREG(git_file.lstat().st_mode) and git_file.read_text() == place.link
+    except (OSError, UnicodeDecodeError):
+        return False
+    return is_link and is_registered(place)
+
+
+def is_registered(place: Place) -> bool:
+    """Is git's entry still that of this worktree, whether its folder is there or not?
+
+    Once git has forgotten a worktree, the next one whose folder has the same name gets the entry of that name.
+    """
+    try:
+        return _same((place.admin / (place.admin / "gitdir").read_text().strip()).parent, place.path)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -155,17 +162,21 @@ def remove(repository: Repository, place: Place, trash: Path) -> None:
         )
     aside = trash / f"{os.getpid()}-{place.path.name}"
     _rename(place.path, aside)
-    run(repository.folder, "worktree", "unlock", os.fspath(place.path))
-    git(repository.folder, "worktree", "remove", os.fspath(place.path))
+    forget(repository, place)
     _delete(aside)
     _drop_empty(place.path.parent)
 
 
 def forget(repository: Repository, place: Place) -> None:
     """Make git forget a worktree whose folder is gone already; fine when it has forgotten it."""
-    if place.admin.is_dir() and not os.path.lexists(place.path):
+    if is_registered(place) and not os.path.lexists(place.path):
+        words = ["worktree", "remove", os.fspath(place.path)]
         run(repository.folder, "worktree", "unlock", os.fspath(place.path))
-        git(repository.folder, "worktree", "remove", os.fspath(place.path))
+        code, _, err = run(repository.folder, *words)
+        if code != 0 and is_registered(
+            place
+        ):  # else a `prune` of somebody's, or the git of a killed command, was faster
+            raise GitFailed(words[:2], code, err.decode(errors="replace"))
 
 
 def sweep(trash: Path, beside: Path) -> None:
@@ -226,11 +237,15 @@ OPERATIONS = {
 
 def unfinished(place: Place) -> str | None:
     """The git operation that was left half-done in the worktree (`merge`, `rebase` …), None when there is none."""
+    if not is_registered(place):
+        return None
     return next((word for name, word in OPERATIONS.items() if (place.admin / name).exists()), None)
 
 
 def commits_seen(place: Place) -> list[str]:
     """Every id the worktree's HEAD ever pointed at, by its reflog: what an amend or a detached HEAD left behind."""
+    if not is_registered(place):
+        return []
     try:
         lines = (place.admin / "logs" / "HEAD").read_bytes().splitlines()
         head = (place.admin / "HEAD").read_text().strip()
