@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 JOURNAL_FORMAT = 1
 RESULT_SCHEMA = "issueflow.result/1"
@@ -38,6 +38,7 @@ def seconds(value: object) -> object:
 
 Duration = Annotated[int, BeforeValidator(seconds), Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
@@ -176,6 +177,7 @@ class Config(Noun):
     checks: tuple[CommandLine, ...] = ()
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")] = "issueflow"
     worktrees: Worktrees = Worktrees()
+    secrets: tuple[Variable, ...] = ()
     caches: tuple[str, ...] = (
         "__pycache__",
         ".pytest_cache",
@@ -184,6 +186,14 @@ class Config(Noun):
         ".hypothesis",
         "node_modules",
     )
+
+    @field_validator("secrets")
+    @classmethod
+    def _written_nowhere(cls, secrets: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for name, agent in info.data.get("agents", {}).items():
+            for variable in sorted(agent.env.keys() & set(secrets)):
+                raise ValueError(f"{variable} also stands in agents.{name}.env; export it where issueflow is started")
+        return secrets
 
 
 # ── what an agent submits ─────────────────────────────────────────────────────

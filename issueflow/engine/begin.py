@@ -27,6 +27,7 @@ def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: st
     if commit is None:
         raise _no_base(base)
     _require_room(hands)
+    hands.refuse_secrets("the requirement", text + title.encode())
 
     def fill(folder: IssueFolder, name: str) -> None:
         replace_file(folder.requirement(1), text)
@@ -72,6 +73,7 @@ def amend(hands: Hands, name: str, text: bytes | None, origin: str | None, workf
             raise IssueflowError(f"{name} is {position.status}", f"issueflow reopen {name} --to STAGE --reason TEXT")
         requirement = None
         if text is not None:
+            hands.refuse_secrets("the requirement", text)
             requirement = _requirement(text, position.requirement.version + 1)
             if requirement.sha256 == position.requirement.sha256:
                 raise IssueflowError(
@@ -102,6 +104,7 @@ def pin(hands: Hands, name: str, version: int) -> tuple[Pinned, str]:
     shown = workflow.model_dump(by_alias=True, exclude_unset=True, mode="json")
     checks = [check.model_dump() for check in config.checks]
     text = to_yaml({**shown, "pinned": {"agents": bound, "checks": checks, "prefix": config.prefix}})
+    hands.refuse_secrets(f"workflow {name}, or the checks of config.yaml,", text.encode())
     digest = sha256(text.encode())
     return Pinned(version=version, workflow=workflow, digest=digest, roles=bound, checks=config.checks), text
 

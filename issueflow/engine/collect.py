@@ -1,5 +1,6 @@
 """Acts 5 to 7 of a run: record what the agent left, judge what it claims, write the entry that makes it count."""
 
+import contextlib
 import os
 import shlex
 import stat
@@ -14,7 +15,7 @@ from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import Damaged
 from issueflow.files import claim_file, crash_point, make_folder, read_json, replace_file, to_json
-from issueflow.git import baseline, snapshot, worktrees
+from issueflow.git import baseline, review, snapshot, worktrees
 from issueflow.git.command import ZERO
 from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
@@ -80,10 +81,13 @@ def _finish(hands: Hands, folder: IssueFolder, position: Position, started: Star
     run = folder.run(started.name)
     code, facts = _record_code(hands, position, started, run, how)
     outcome, result = _judge(hands, folder, position, started, run, facts)
+    code = _about_secrets(hands, started, run, code, result)
     if how.status == "lost" and outcome.cls != "accepted":
         return write(hands, folder, lambda **head: Dropped(**head, run=started.run, reason=how.detail, code=code))
     if result is not None:
-        outcome = outcome.model_copy(update={"documents": _keep_documents(folder, position, started, run, result)})
+        outcome = outcome.model_copy(
+            update={"documents": _keep_documents(hands, folder, position, started, run, result)}
+        )
     crash_point("collect.documents")
     replace_file(run / "accepted.json", outcome.model_dump_json(indent=2, exclude_defaults=True))
     crash_point("collect.judged")
@@ -210,6 +214,38 @@ def _surroundings(hands: Hands, position: Position, run: Path) -> list[str]:
     return baseline.differences(before, baseline.take(hands.repository, position.created.prefix))
 
 
+def _about_secrets(hands: Hands, started: Started, run: Path, code: Code, result: Result | None) -> Code:
+    """What a person must know of secrets: where the run left one, and which could not be looked for.
+
+    Copies of ours hold `[secret NAME]` in its place; what is committed is the agent's own and stays as it is.
+    """
+    secrets, place = hands.secrets, launch.place_of(run)
+    asked = (read_json(run / "started.json") or {}).get("secrets", [])
+    told = [
+        f"{name} is not set here: what the run handed in was not searched for it"
+        for name in asked
+        if name not in secrets.values
+    ]
+    if secrets.values and place is not None:
+        for name in secrets.found_in(_handed_in(place, result)):
+            told.append(f"what it handed in holds the value of {name}; the copies of it say [secret {name}]")
+        if code.tip != started.base:
+            for name in secrets.found_in(review.added(hands.repository, started.base, code.tip)):
+                told.append(f"the commit {code.tip[:12]} contains the value of {name}")
+    noticed = (*(secrets.redact_text(words) for words in code.noticed), *told)
+    return code.model_copy(update={"noticed": noticed})
+
+
+def _handed_in(place: Place, result: Result | None) -> bytes:
+    """The result file and the documents as they lie in the worktree."""
+    named = [artifact.path for artifact in result.artifacts if artifact.path] if isinstance(result, AgentResult) else []
+    found = b""
+    for name in (f"{RUN_FOLDER}/result.json", *named):
+        with contextlib.suppress(OSError):
+            found += read_regular(place.path, name, MOST_DOCUMENT) + b"\n"
+    return found
+
+
 # ── act 6: outputs and judgement ──
 
 
@@ -225,11 +261,11 @@ def _judge(
         replace_file(run / "result.json", submission.file)
     outcome, result = judge(position.issue, started, stage, submission, facts)
     if isinstance(result, AgentResult) and place is not None:
-        errors = _document_errors(result, place)
+        errors = _document_errors(hands, result, place)
         if errors:
             return Outcome(cls="malformed", errors=tuple(errors)), None
     if result is None and place is not None:
-        _save_outputs(stage.produces, place, run)
+        _save_outputs(hands, stage.produces, place, run)
     return outcome, result
 
 
@@ -250,7 +286,8 @@ def _submission(hands: Hands, started: Started, run: Path, place: Place | None) 
     if place is None:
         return Submission(None, message, last_words=words)
     try:
-        return Submission(read_regular(place.path, f"{RUN_FOLDER}/result.json", MOST_BYTES + 1), message)
+        data = read_regular(place.path, f"{RUN_FOLDER}/result.json", MOST_BYTES + 1)
+        return Submission(hands.secrets.redact(data), message)
     except FileNotFoundError:
         return Submission(None, message, last_words=words)
     except OSError as error:
@@ -303,11 +340,11 @@ def read_regular(folder: Path, name: str, most: int) -> bytes:
         os.close(file)
 
 
-def _document_errors(result: AgentResult, place: Place) -> list[str]:
+def _document_errors(hands: Hands, result: AgentResult, place: Place) -> list[str]:
     errors = []
     for artifact in result.artifacts:
         try:
-            data = _document(artifact.path, artifact.text, place.path)
+            data = _document(hands, artifact.path, artifact.text, place.path)
         except OSError as error:
             errors.append(f"artifact {artifact.name} cannot be taken from {artifact.path}: {error.strerror}")
             continue
@@ -318,12 +355,13 @@ def _document_errors(result: AgentResult, place: Place) -> list[str]:
     return errors
 
 
-def _document(path: str | None, text: str | None, worktree: Path) -> bytes:
-    return text.encode() if text is not None else read_regular(worktree, path or "", MOST_DOCUMENT + 1)
+def _document(hands: Hands, path: str | None, text: str | None, worktree: Path) -> bytes:
+    data = text.encode() if text is not None else read_regular(worktree, path or "", MOST_DOCUMENT + 1)
+    return hands.secrets.redact(data)
 
 
 def _keep_documents(
-    folder: IssueFolder, position: Position, started: Started, run: Path, result: Result
+    hands: Hands, folder: IssueFolder, position: Position, started: Started, run: Path, result: Result
 ) -> tuple[Document, ...]:
     """Copy the produced documents into the Issue directory, each as its next version."""
     if not isinstance(result, AgentResult):
@@ -333,7 +371,7 @@ def _keep_documents(
     kept = []
     make_folder(folder.folder / "artifacts")
     for artifact in result.artifacts:
-        data = _document(artifact.path, artifact.text, place.path)
+        data = _document(hands, artifact.path, artifact.text, place.path)
         current = position.current(artifact.name)
         version = current.version + 1 if current else 1
         replace_file(folder.document(artifact.name, version), data)
@@ -341,11 +379,11 @@ def _keep_documents(
     return tuple(kept)
 
 
-def _save_outputs(names: tuple[str, ...], place: Place, run: Path) -> None:
+def _save_outputs(hands: Hands, names: tuple[str, ...], place: Place, run: Path) -> None:
     """Documents of a run without a usable result, for the run that is asked for the result only."""
     for name in names:
         try:
             data = read_regular(place.path, f"{RUN_FOLDER}/{name}", MOST_DOCUMENT)
         except OSError:
             continue
-        replace_file(make_folder(run / launch.OUTPUTS) / name, data)
+        replace_file(make_folder(run / launch.OUTPUTS) / name, hands.secrets.redact(data))

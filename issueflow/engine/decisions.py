@@ -110,6 +110,7 @@ def reopen(hands: Hands, name: str, stage: str, reason: str) -> Position:
 
 def note(hands: Hands, name: str, text: str) -> Position:
     """Put a remark into the Issue's history."""
+    hands.refuse_secrets("the remark", text.encode())
     folder = find(hands, name)
     with folder.lock("note"):
         repair(hands, folder)
@@ -139,6 +140,7 @@ def _record(
     findings: tuple[Finding, ...] = (),
     stage: str | None = None,
 ) -> Position:
+    hands.refuse_secrets("the text", message.encode())
     bound = evidence(position)
     return write(
         hands,

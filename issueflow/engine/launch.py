@@ -269,15 +269,17 @@ def _hand_over(
     if stage.kind == "check":
         replace_file(run / "prompt.md", "")
         return
-    files = _inputs(hands, folder, position, started, stage)
+    found = _inputs(hands, folder, position, started, stage)
+    files = {name: hands.secrets.redact(data) for name, data in found.items()}
     for name, data in files.items():
         write_file(home / name, data)
     _previous_outputs(folder, position, started, stage, home)
     order = _order(position, started, stage, files)
     prompt = _prompt(hands, position, started, stage, files, order)
     for name, text in (("order.json", to_json(order)), ("prompt.md", prompt)):
-        replace_file(run / name, text)
-        write_file(home / name, text)
+        data = hands.secrets.redact(text.encode())
+        replace_file(run / name, data)
+        write_file(home / name, data)
 
 
 def _previous_outputs(folder: IssueFolder, position: Position, started: Started, stage: Stage, home: Path) -> None:
@@ -510,6 +512,7 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
         "cwd": os.fspath(place.path),
         "env": env,
         "drop": list(NESTED),
+        "secrets": list(hands.config.secrets),
         "stdin": os.fspath(stdin),
         "setup": [command.model_dump() for command in settings.setup],
         "after_setup": _after_setup(run),
@@ -530,7 +533,7 @@ def _program(
 ) -> tuple[list[str], Path, int]:
     """The program to run, the file on its standard input, its time limit in seconds; adds its variables to `env`."""
     if started.agent is None:
-        return _check_program(commands, run, stage)
+        return _check_program(hands, commands, run, stage)
     settings = _settings(hands, started.agent)
     agent = agents.usable(started.agent, settings)
     task = agents.Task(run / "prompt.md", place.path, run, started.stage, started.play, hands.project)
@@ -539,8 +542,9 @@ def _program(
     return launch.argv, launch.stdin, stage.timeout or settings.timeout
 
 
-def _check_program(commands: tuple[Command, ...], run: Path, stage: Stage) -> tuple[list[str], Path, int]:
-    replace_file(run / "commands.json", to_json({"commands": [command.model_dump() for command in commands]}))
+def _check_program(hands: Hands, commands: tuple[Command, ...], run: Path, stage: Stage) -> tuple[list[str], Path, int]:
+    wanted = {"commands": [command.model_dump() for command in commands], "secrets": list(hands.config.secrets)}
+    replace_file(run / "commands.json", to_json(wanted))
     argv = [sys.executable, "-I", os.fspath(Path(check.__file__).resolve())]
     argv += [os.fspath(run / "commands.json"), os.fspath(run / "checks.json")]
     return argv, run / "prompt.md", stage.timeout or sum(command.timeout for command in commands) + 60

@@ -49,3 +49,11 @@ def _is_text(repository: Repository, base: str, head: str, path: str) -> bool:
 def stat(repository: Repository, base: str, head: str) -> bytes:
     """The summary of the same diff: a line a file, with created, deleted, renamed and mode-changed files named."""
     return git(repository.folder, "diff-tree", "--stat=100", "--summary", *PLAIN, base, head)
+
+
+def added(repository: Repository, base: str, tip: str) -> bytes:
+    """Every message and every line that the commits after `base` up to `tip` brought, binary files as text."""
+    commits = git(repository.folder, "rev-list", f"{base}..{tip}", "--")
+    words = ("--stdin", "-v", "-m", "-p", "--text", "-U0", "--no-color", "--no-ext-diff", "--no-textconv")
+    lines = git(repository.folder, "diff-tree", *words, input=commits).split(b"\n")
+    return b"\n".join(line.removeprefix(b"+") for line in lines if not line.startswith(b"-"))

@@ -17,23 +17,25 @@ if __name__ == "__main__":  # isolated mode has no path to a checkout; last, so 
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from issueflow.files import read_json, replace_file, to_json
+from issueflow.hosts.redact import Secrets
 
 TAIL = 4000
 
 
 def main(commands: Path, results: Path) -> int:
     """Run every command, whatever the others gave; 0 when all ran, whatever their exit codes."""
-    wanted = read_json(commands) or {"commands": []}
+    wanted = read_json(commands) or {"commands": [], "secrets": []}
+    secrets = Secrets(wanted["secrets"])
     done = []
     for command in wanted["commands"]:
-        done.append(_run(command["run"], command["timeout"]))
+        done.append(_run(command["run"], command["timeout"], secrets))
         replace_file(results, to_json({"checks": done}))
     if not done:
         replace_file(results, to_json({"checks": []}))
     return 0
 
 
-def _run(line: str, limit: float) -> dict[str, Any]:
+def _run(line: str, limit: float, secrets: Secrets) -> dict[str, Any]:
     print(f"$ {line}", flush=True)
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
@@ -43,7 +45,7 @@ def _run(line: str, limit: float) -> dict[str, Any]:
         )
         code, timed_out = _wait(process, limit)
         output.seek(0)
-        text = output.read()
+        text = secrets.redact(output.read())
     sys.stdout.buffer.write(text)
     seconds = round(time.monotonic() - begun, 3)
     how = "ended at its time limit" if timed_out else f"exit {code}"

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # isolated mode has no path to a checkout; last, so 
 
 from issueflow.files import claim_file, crash_point, private, read_json, to_json
 from issueflow.hosts import processes
+from issueflow.hosts.redact import Secrets, Stream
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans among our descendants become our children, so that none is missed
 BEAT = 0.05  # seconds between looks at the agent
@@ -68,16 +69,18 @@ def _become_subreaper() -> None:
 
 def _mind(folder: Path, launch: dict[str, Any]) -> None:
     begun = time.time()
-    how = _set_up(folder, launch)
+    secrets = Secrets(launch["secrets"])
+    how = _set_up(folder, launch, secrets)
     if how is None:
         crash_point("runner.setup")
         me = processes.identify(os.getpid())
         start = {"runner": me.as_dict() if me else {}, "machine": processes.machine(), "at": int(begun)}
         start["space"] = processes.space()
+        start["secrets"] = sorted(secrets.values)
         if not claim_file(folder / "started.json", to_json(start)):
             return
         crash_point("runner.started")
-        how = _run(folder, launch)
+        how = _run(folder, launch, secrets)
     crash_point("runner.ended")
     now = time.time()
     claim_file(folder / "exit.json", to_json({**how, "ended": int(now), "seconds": round(now - begun, 3)}))
@@ -87,38 +90,40 @@ def _mind(folder: Path, launch: dict[str, Any]) -> None:
 # ── set-up ──
 
 
-def _set_up(folder: Path, launch: dict[str, Any]) -> dict[str, Any] | None:
+def _set_up(folder: Path, launch: dict[str, Any], secrets: Secrets) -> dict[str, Any] | None:
     """Run the set-up commands in the worktree; None when all went well, else how it failed."""
-    with open(folder / "setup.log", "ab", opener=private) as log:
-        for command in launch["setup"]:
-            code = _call(["/bin/sh", "-c", command["run"]], launch, log, command["timeout"])
-            if STOP.is_set():
-                return {"status": "stopped", "detail": "cancelled during set-up"}
-            if code != 0:
-                how = "ran longer than its time limit" if code is None else f"failed with exit code {code}"
-                return {"status": "setup", "code": code, "detail": f"`{command['run']}` {how}: {_last_line(folder)}"}
-        if launch["setup"] and launch["after_setup"]:
-            code = _call(launch["after_setup"], launch, log, 600)
-            if code != 0:
-                return {
-                    "status": "setup",
-                    "code": code,
-                    "detail": f"the tree could not be recorded: {_last_line(folder)}",
-                }
+    log = folder / "setup.log"
+    open(log, "ab", opener=private).close()
+    for command in launch["setup"]:
+        code = _call(["/bin/sh", "-c", command["run"]], launch, log, secrets, command["timeout"])
+        if STOP.is_set():
+            return {"status": "stopped", "detail": "cancelled during set-up"}
+        if code != 0:
+            how = "ran longer than its time limit" if code is None else f"failed with exit code {code}"
+            return {"status": "setup", "code": code, "detail": f"`{command['run']}` {how}: {_last_line(folder)}"}
+    if launch["setup"] and launch["after_setup"]:
+        code = _call(launch["after_setup"], launch, log, secrets, 600)
+        if code != 0:
+            return {
+                "status": "setup",
+                "code": code,
+                "detail": f"the tree could not be recorded: {_last_line(folder)}",
+            }
     return None
 
 
-def _call(argv: list[str], launch: dict[str, Any], log: IO[bytes], limit: float) -> int | None:
+def _call(argv: list[str], launch: dict[str, Any], log: Path, secrets: Secrets, limit: float) -> int | None:
     environment = _environment(launch)
     process = subprocess.Popen(
         argv,
         cwd=launch["cwd"],
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    copied = _copy(process.stdout, log, secrets)
     until = time.monotonic() + limit
     while process.poll() is None and time.monotonic() < until and not STOP.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,6 +131,7 @@ def _call(argv: list[str], launch: dict[str, Any], log: IO[bytes], limit: float)
     code = process.poll()
     _end_tree(process.pid, launch["env"][processes.MARK])
     process.wait()
+    copied.join(timeout=5)
     return code
 
 
@@ -143,7 +149,7 @@ def _environment(launch: dict[str, Any]) -> dict[str, str]:
 # ── the agent ──
 
 
-def _run(folder: Path, launch: dict[str, Any]) -> dict[str, Any]:
+def _run(folder: Path, launch: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
     """Start the agent, wait for it, end its tree; give how it ended."""
     with Path(launch["stdin"]).open("rb") as prompt:
         try:
@@ -159,7 +165,10 @@ def _run(folder: Path, launch: dict[str, Any]) -> dict[str, Any]:
         except OSError as error:
             return {"status": "unstarted", "detail": f"{launch['argv'][0]} could not be started: {error.strerror}"}
     _write_down(folder / "agent.json", agent.pid)
-    logs = [_copy(agent.stdout, folder / "stdout.log"), _copy(agent.stderr, folder / "stderr.log")]
+    logs = [
+        _copy(agent.stdout, folder / "stdout.log", secrets),
+        _copy(agent.stderr, folder / "stderr.log", secrets),
+    ]
     crash_point("runner.agent")
     how = _wait(agent, launch)
     left_over = _end_tree(agent.pid, launch["env"][processes.MARK])
@@ -224,9 +233,13 @@ class _Settled:
             return False
 
 
-def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
-    """Copy a stream to a log from a thread. What the disk refuses is dropped: a full disk must not stop the agent."""
+def _copy(source: IO[bytes] | None, path: Path, secrets: Secrets) -> threading.Thread:
+    """Copy a stream to a log from a thread, the values of secrets taken out.
+
+    What the disk refuses is dropped: a full disk must not stop the agent.
+    """
     assert source is not None
+    stream = Stream(secrets)
 
     def work() -> None:
         with contextlib.ExitStack() as opened:
@@ -236,7 +249,10 @@ def _copy(source: IO[bytes] | None, path: Path) -> threading.Thread:
             while chunk := source.read1(CHUNK):  # type: ignore[attr-defined]
                 with contextlib.suppress(OSError):
                     if log:
-                        log.write(chunk)
+                        log.write(stream.feed(chunk))
+            with contextlib.suppress(OSError):
+                if log:
+                    log.write(stream.rest())
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
