@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 from conftest import EXAMPLE, finding
+from transcripts import AROUND, Around, payloads
 
 from issueflow.machine import Facts, Submission, judge
 from issueflow.machine.judge import MOST_BYTES, MOST_DEPTH, judge_checks
@@ -1007,9 +1008,13 @@ def same(given: Any, kept: Any) -> bool:
     return type(given) is type(kept) and bool(given == kept)
 
 
-@pytest.mark.parametrize("seed", range(5))
+EXITS = (EXITED, FAILED, LATE, Exit(status="signalled", code=-9, ended=0), Exit(status="lost", ended=0))
+MANY = [pytest.param(seed, marks=[pytest.mark.slow] if seed > 1 else []) for seed in range(20)]
+
+
+@pytest.mark.parametrize("seed", MANY)
 def test_no_mutation_of_a_result_raises_or_passes_for_an_honest_approval(seed: int) -> None:
-    """5,000 mutated results in all, by file and by output."""
+    """20,000 mutated results in all, by file and by output, of runs that ended well and of others."""
     random = Random(f"mutations {seed}")
     seen: dict[str, int] = {}
     for _ in range(1_000):
@@ -1022,12 +1027,28 @@ def test_no_mutation_of_a_result_raises_or_passes_for_an_honest_approval(seed: i
             raw = scratched(random, raw)
         by_file = random.random() < 0.6
         text = f"So:\n{raw.decode(errors='replace')}\nThat is all."
-        outcome, parsed = judged(name, raw) if by_file else judged(name, None, text)
+        how = EXITED if random.random() < 0.8 else random.choice(EXITS)
+        changed = stage(name).writes if random.random() < 0.9 else not stage(name).writes
+        known = {"exit": how, "changed": changed, "differs_from_head": changed}
+        outcome, parsed = judged(name, raw, **known) if by_file else judged(name, None, text, **known)
         assert outcome.cls in get_args(ResultClass)
         if outcome.cls == "accepted":
             assert_honest(name, parsed, raw if by_file else None)
+            assert parsed.verdict not in ("approve", "done") or how in (EXITED, EXITS[-1])
+            assert stage(name).writes or not changed
         seen[outcome.cls] = seen.get(outcome.cls, 0) + 1
-    assert {"accepted", "malformed", "missing", "foreign", "contradicted"} <= seen.keys()
+    assert {"accepted", "malformed", "missing", "foreign", "contradicted", "violation"} <= seen.keys()
+
+
+def test_checks_pass_only_when_every_one_ran_and_gave_0() -> None:
+    random = Random("checks")
+    for _ in range(500):
+        codes = [random.choice((0, 0, 0, 1, -9, 126, 127, None)) for _ in range(random.randrange(4))]
+        runs = tuple(ran(f"check {n}", code, random.random() < 0.1) for n, code in enumerate(codes))
+        how = random.choice((EXITED, EXITED, *EXITS))
+        outcome = judge_checks(runs, how, "verify", 1)
+        good = bool(runs) and how.status == "exited" and not any(run.exit_code != 0 or run.timed_out for run in runs)
+        assert (outcome.verdict == "pass") == good
 
 
 def test_no_bytes_at_all_raise() -> None:
@@ -1036,3 +1057,49 @@ def test_no_bytes_at_all_raise() -> None:
         raw = random.randbytes(random.randrange(200))
         outcome, _ = judged("code-review", raw, raw.decode("latin-1") + NONCE)
         assert outcome.cls in ("malformed", "missing")
+
+
+# ── transcripts ──
+
+REJECTION = result("code-review", verdict="request_changes", findings=[finding("major")])
+PAYLOADS = payloads(json.loads(APPROVAL), REJECTION, NONCE)
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND.keys())
+@pytest.mark.parametrize(("text", "worth"), PAYLOADS.values(), ids=PAYLOADS.keys())
+def test_a_transcript_is_worth_what_its_result_is(text: str, worth: str, around: Around) -> None:
+    """Some 500 transcripts; and as a file, none of them is an approval unless it is nothing but an honest one."""
+    printed = around(text)
+    outcome, _ = judged("code-review", None, printed)
+    assert f"{outcome.cls} {outcome.verdict or ''}".strip() == worth, outcome.errors
+    by_file, parsed = judged("code-review", printed.encode(), printed)
+    if by_file.cls == "accepted":
+        assert worth == f"accepted {by_file.verdict}"
+        assert_honest("code-review", parsed, printed.encode())
+
+
+def test_many_items_before_the_nonce_hide_no_result() -> None:
+    names = tuple(f"C{n}" for n in range(1, 301))
+    whole = result("code-review", covered=[{"id": name, "evidence": "seen"} for name in names])
+    outcome, _ = judged("code-review", None, json.dumps(whole, sort_keys=True), checklist=names)
+    assert (outcome.cls, outcome.verdict) == ("accepted", "approve")
+
+
+BOMBS = {
+    "nested results": f'{{"nonce": "{NONCE}", "a": ' * 300 + "1" + "}" * 300,
+    "lists without end": '{"a":[' * 100 + "1," * 50_000 + NONCE,
+    "results without end": APPROVAL[:-1] * 300,
+    "braces": ("{" * 200 + NONCE) * 500,
+    "more results than are looked at": "".join(APPROVAL.replace("colleague", f"colleague {n}") for n in range(1_100)),
+}
+
+
+@pytest.mark.parametrize("output", BOMBS.values(), ids=BOMBS.keys())
+def test_an_output_made_to_keep_us_busy_is_no_approval(output: str) -> None:
+    assert judged("code-review", None, output)[0].cls in ("missing", "malformed")
+
+
+def test_what_was_not_looked_at_any_more_may_hold_another_result() -> None:
+    noise = f'{{"about": "{NONCE}"}}\n' * 1_100
+    outcome, _ = judged("code-review", None, json.dumps(REJECTION) + noise + APPROVAL)
+    assert outcome.cls == "malformed"

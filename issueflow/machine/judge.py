@@ -1,6 +1,7 @@
 """What a submitted result is worth: claim against facts, exactly one class for each, decided without any model."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +24,10 @@ from issueflow.models import (
 
 MOST_BYTES = 256 * 1024
 MOST_DEPTH = 32
-MOST_TRIES = 64  # opening braces looked at for one place where the nonce stands
-MOST_PLACES = 1_000
+MOST_TRIES = 1_024  # opening braces of an output from which an object is read; with sorted keys the nonce comes late
 MOST_WORDS = 500
+STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+OBJECT = re.compile(r'\{\s*"')
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _load(started: Started, stage: Stage, submission: Submission) -> dict[str, A
         words = f"it said last: {submission.last_words}" if submission.last_words else "it printed nothing"
         raise _Refused("missing", f"no result file was written and the output holds no result; {words}")
     if len(found) > 1:
-        raise _Refused("malformed", f"the output holds {len(found)} different results")
+        raise _Refused("malformed", "the output holds 2 different results, if not more")
     return found[0]
 
 
@@ -179,21 +181,11 @@ def load_strictly(raw: bytes) -> dict[str, Any]:
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: counted, not parsed, so that no parser meets a bomb."""
     deepest = depth = 0
-    inside = escaped = False
-    for character in text:
-        if inside:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
-            elif character == '"':
-                inside = False
-        elif character == '"':
-            inside = True
-        elif character in "[{":
+    for match in STRING_OR_BRACKET.finditer(text):
+        if match[0] in ("[", "{"):
             depth += 1
             deepest = max(deepest, depth)
-        elif character in "]}":
+        elif match[0] in ("]", "}"):
             depth -= 1
     return deepest
 
@@ -210,45 +202,54 @@ def _no_constant(name: str) -> None:
 
 
 def _in_output(output: str, nonce: str, verdicts: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The distinct results with this run's nonce in a CLI's final output; an echoed prompt's skeleton is none.
+    """The results with this run's nonce in a CLI's final output, two at most; an echoed prompt's skeleton is none.
 
-    Each place where the nonce stands is tried from the nearest opening brace backwards, a bounded number of times.
+    Each place where the nonce stands is tried from the nearest opening brace backwards, each brace once and a bounded
+    number of them. Refused when one result can be read and another, that names this run and a verdict too, cannot:
+    which of them is meant is unclear.
     """
     found: list[dict[str, Any]] = []
-    tried: set[int] = set()
-    at = output.rfind(nonce)
-    places = 0
-    while at != -1 and places < MOST_PLACES:
-        places += 1
-        tries = 0
+    rest: list[str] = []  # the output without the objects that could be read, from its end
+    seen: set[int] = set()
+    tries, end, at = 0, len(output), output.rfind(nonce)
+    while at != -1 and tries < MOST_TRIES and len(found) < 2:
         start = output.rfind("{", 0, at)
-        while start != -1 and start not in tried and tries < MOST_TRIES and at - start < MOST_BYTES:
-            tries += 1
-            tried.add(start)
-            value = _object_at(output, start)
+        while start != -1 and start not in seen and tries < MOST_TRIES and at - start < MOST_BYTES:
+            seen.add(start)
+            looks = OBJECT.match(output, start) is not None
+            tries += looks
+            value, after = _object_at(output, start, nonce) if looks else (None, start)
             if value is not None:
-                if value.get("nonce") == nonce and value.get("verdict") in verdicts and value not in found:
+                if value.get("verdict") in verdicts and value not in found:
                     found.append(value)
-                if value.get("nonce") == nonce:
-                    break
+                if after <= end:
+                    rest.append(output[after:end])
+                    end = start
+                break
             start = output.rfind("{", 0, start)
         at = output.rfind(nonce, 0, at)
+    rest.append(output[:end])
+    if len(found) == 1 and _claims(" ".join(rest), nonce, verdicts):
+        raise _Refused("malformed", "beside the result, the output holds one of this run that cannot be read")
     yield from found
 
 
-def _object_at(text: str, start: int) -> dict[str, Any] | None:
+def _claims(text: str, nonce: str, verdicts: tuple[str, ...]) -> bool:
+    """Does what looks like a part of a result with this nonce stand in `text`, and a verdict of this stage?"""
+    verdict = rf'"verdict"\s*:\s*"({"|".join(verdicts)})"'
+    return bool(re.search(rf'"nonce"\s*:\s*"{re.escape(nonce)}"', text) and re.search(verdict, text))
+
+
+def _object_at(text: str, start: int, nonce: str) -> tuple[dict[str, Any] | None, int]:
+    """The object with this nonce that begins at `start`, and where it ends; None when there is none to be relied on."""
     decoder = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)
-    window = text[start : start + MOST_BYTES]
     try:
-        value, end = decoder.raw_decode(window)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    try:
-        return load_strictly(window[:end].encode())
-    except (_Refused, UnicodeEncodeError):
-        return None
+        value, end = decoder.raw_decode(text, start)
+        if isinstance(value, dict) and value.get("nonce") == nonce:
+            return load_strictly(text[start:end].encode()), end
+    except (ValueError, RecursionError, _Refused):
+        pass
+    return None, start
 
 
 def _identify(issue: str, started: Started, data: dict[str, Any]) -> None:
