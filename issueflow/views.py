@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 # Control characters but newline and tab, DEL, C1, direction marks, zero-width and other invisible format characters,
 # line separators and lone surrogates: shown as escapes, since a terminal would obey them or hide them.
 UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 
@@ -96,15 +96,20 @@ def table(
         for row in [list(head), *body]:
             print("  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip(), file=out)
         return
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    board = console(out)
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for i, name in enumerate(head):
-        drawn.add_column(name, no_wrap=True, overflow="ellipsis", min_width=8 if i == flexible else None)
+    widths = [max(cell_len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
+    room = board.width - sum(widths) + widths[flexible] - 2 * len(head)
+    widths[flexible] = max(8, min(widths[flexible], room))
+    for name, wide in zip(head, widths, strict=True):
+        drawn.add_column(name, no_wrap=True, overflow="ellipsis", width=wide)
     for row, style in zip(body, styles, strict=True):
         drawn.add_row(*(Text(cell) for cell in row[:-1]), Text(row[-1], style=style))
-    console(out).print(drawn)
+    board.print(drawn)
 
 
 def span(seconds: float) -> str:
