@@ -39,19 +39,19 @@ def _advance(name: str, flags: list[str]) -> int:
         name,
         *flags,
     ]  # -I: nothing of the folder we stand in is imported
-    process = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
-    assert process.stdout is not None
     last = ""
-    for row in process.stdout:
-        row = row.rstrip("\n")
-        if row.startswith(f"{name} "):
-            last = row  # where it stands: its answer
-        elif row.strip():
-            with TELLING:
-                say(f"{name}  {row.strip().removeprefix(f'▸ {name} ')}")
-    code = process.wait()
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for row in process.stdout:
+            row = row.rstrip("\n")
+            if row.startswith(f"{name} "):
+                last = row  # where it stands: its answer
+            elif row.strip():
+                with TELLING:
+                    say(f"{name}  {row.strip().removeprefix(f'▸ {name} ')}")
+        code = process.wait()
     with TELLING:
         answer(last or f"{name}: exit code {code}")
     return code
