@@ -153,7 +153,7 @@ class AgentSettings(Noun):
 
     type: Name
     argv: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[Annotated[str, StringConstraints(pattern=r"^[^=]+$")], str] = {}
     timeout: Duration = 3600
     script: str | None = None
 

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,19 +114,36 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         raise WrongWords(f"{where}: {error.problem}", hint) from error
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # the latter two: a 13th month, a thousand brackets
         raise WrongWords(f"{path}: {' '.join(str(error).split())}", hint) from error
     if not isinstance(data, dict):
         raise WrongWords(f"{path} holds no keys", hint)
     try:
         # By way of JSON: there a list may stand for a tuple, and a date is a string.
-        return model.model_validate_json(json.dumps(data, default=str))
+        as_json = json.dumps(data, default=str)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WrongWords(f"{path} is no tree of values: {error}", hint) from error
+    if any("\0" in string for string in _strings(data)):  # no program, path or variable can have one
+        raise WrongWords(f"{path} holds a NUL character", hint)
+    try:
+        return model.model_validate_json(as_json)
     except ValidationError as error:
         first = error.errors()[0]
         keys = [str(part) for part in first["loc"]]
         line, column = _place_of(text, keys)
         what = "this key is missing" if first["type"] == "missing" else first["msg"]
-        raise WrongWords(f"{path}, line {line}, column {column}: {'.'.join(keys)}: {what}", hint) from error
+        named = f"{'.'.join(keys)}: " if keys else ""
+        raise WrongWords(f"{path}, line {line}, column {column}: {named}{what}", hint) from error
+
+
+def _strings(data: Any) -> Iterator[str]:
+    """Every string in what a YAML file holds, keys included."""
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        yield from (string for item in data.items() for part in item for string in _strings(part))
+    elif isinstance(data, list):
+        yield from (string for item in data for string in _strings(item))
 
 
 def _place_of(text: str, keys: list[str]) -> tuple[int, int]:

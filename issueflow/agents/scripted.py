@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from issueflow.agents import Launch, Task, player
 from issueflow.errors import WrongWords
@@ -101,7 +101,7 @@ def load(path: Path) -> dict[str, list[list[Any]]]:
         plays = SCRIPT.validate_python(data or {})
     except OSError as error:
         raise WrongWords(f"the script {path} cannot be read: {error.strerror}", "issueflow demo") from error
-    except (YAMLError, ValidationError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # ValidationError is a ValueError
         reason = " ".join(str(error).split())[:300]
         raise WrongWords(f"the script {path} is not a script: {reason}", "issueflow demo") from error
     return {stage: [[act.model_dump() for act in play] for play in list_] for stage, list_ in plays.items()}

@@ -60,7 +60,7 @@ def new(
     here = project()
     hands = here.hands()
     said = read_requirement(text, origin)
-    name = create(hands, text, plain(title or said.title), origin, workflow or said.workflow, base or said.base)
+    name = create(hands, text, _title(title) or said.title, origin, workflow or said.workflow, base or said.base)
     answer(name)
     position = load(hands.store.issue(name))
     say(f"{name}: {position.created.title}, from {position.base[:12]}")
@@ -72,6 +72,15 @@ def new(
         return go(hands, name)
     say_next(position)
     return 0
+
+
+def _title(given: str | None) -> str:
+    from issueflow.machine.requirement import MOST_TITLE
+
+    title = " ".join(plain(given or "").split())
+    if len(title) > MOST_TITLE:
+        raise WrongWords(f"the title is longer than {MOST_TITLE} characters", "issueflow new --help")
+    return title
 
 
 def read_file(requirement: str) -> tuple[bytes, str]:

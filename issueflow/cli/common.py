@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from issueflow.project import Project
 
 
+MOST_REMARK = 20_000  # characters, as a finding's claim in models.py
+
+
 def complete_issue(incomplete: str) -> list[str]:
     """The Issues' names that begin with what was typed, for the shell; nothing where there is no repository."""
     from pathlib import Path
@@ -83,6 +86,14 @@ def open_issues(project: "Project") -> list[str]:
 def plain(text: str) -> str:
     """Words from the command line as text that can be stored: bytes that are no UTF-8 become marks."""
     return os.fsencode(text).decode(errors="replace")
+
+
+def remark(text: str, verb: str) -> str:
+    """What a person says of an Issue, as it can be stored; WrongWords when it is too long for a finding: never cut."""
+    if len(text) > MOST_REMARK:
+        hint = f"issueflow {verb} --help"
+        raise WrongWords(f"the text is longer than {MOST_REMARK} characters; put it into a file and name that", hint)
+    return plain(text)
 
 
 def say_next(position: "Position") -> None:

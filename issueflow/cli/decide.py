@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from issueflow.cli.common import IssueArgument, complete_issue, issue_id, plain, project, say_next
+from issueflow.cli.common import IssueArgument, complete_issue, issue_id, project, remark, say_next
 from issueflow.errors import WrongWords
 from issueflow.views import answer
 
@@ -25,7 +25,7 @@ def approve(
     from issueflow.engine import decisions
 
     here = project()
-    position = decisions.approve(here.hands(), issue_id(here, issue), plain(message))
+    position = decisions.approve(here.hands(), issue_id(here, issue), remark(message, "approve"))
     answer(f"{position.issue}: {position.decided[-1].stage} approved")
     say_next(position)
     return 0
@@ -48,7 +48,7 @@ def request_changes(
 
     if (message is None) == (file is None):
         raise WrongWords("say what should change with -m TEXT or -F FILE", "issueflow request-changes --help")
-    text = plain(message) if message is not None else _read(file)
+    text = remark(message if message is not None else _read(file), "request-changes")
     if not text.strip():
         raise WrongWords("the text is empty", "issueflow request-changes --help")
     here = project()
@@ -61,7 +61,7 @@ def request_changes(
 def _read(file: Path | None) -> str:
     assert file is not None
     try:
-        return file.read_bytes()[:20_000].decode(errors="replace")
+        return file.read_bytes().decode(errors="replace")
     except OSError as error:
         raise WrongWords(f"{file} cannot be read: {error.strerror}", "issueflow request-changes --help") from error
 
@@ -78,7 +78,7 @@ def retry(
 
     _require_reason("retry", reason)
     here = project()
-    position = decisions.retry(here.hands(), issue_id(here, issue), plain(reason))
+    position = decisions.retry(here.hands(), issue_id(here, issue), remark(reason, "retry"))
     answer(f"{position.issue}: {position.stage} may run again")
     say_next(position)
     return 0
@@ -100,7 +100,7 @@ def skip(
 
     _require_reason("skip", reason)
     here = project()
-    position = decisions.skip(here.hands(), issue_id(here, issue), stage, plain(reason))
+    position = decisions.skip(here.hands(), issue_id(here, issue), stage, remark(reason, "skip"))
     answer(f"{position.issue}: {stage} skipped")
     say_next(position)
     return 0
@@ -123,7 +123,7 @@ def reopen(
     if not to:
         raise WrongWords("reopen needs the stage to go on from", "issueflow reopen ISSUE --to STAGE --reason TEXT")
     here = project()
-    position = decisions.reopen(here.hands(), issue_id(here, issue), to, plain(reason))
+    position = decisions.reopen(here.hands(), issue_id(here, issue), to, remark(reason, "reopen"))
     answer(f"{position.issue}: goes on at {to}")
     say_next(position)
     return 0
@@ -174,6 +174,6 @@ def note(
     if not text.strip():
         raise WrongWords("the remark is empty", "issueflow note --help")
     here = project()
-    position = decisions.note(here.hands(), issue_id(here, issue), plain(text)[:20_000])
+    position = decisions.note(here.hands(), issue_id(here, issue), remark(text, "note"))
     answer(f"{position.issue}: noted")
     return 0

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +137,7 @@ def show(
     position = load(folder)
     text, file = _shown(folder, position, what or ("presented" if position.status == "waiting" else "state"), number)
     if path:
-        print(os.fspath(file))
+        _print_text(os.fsencode(file))
     else:
         _print_text(text.encode())
     return 0
@@ -436,14 +437,18 @@ def _copy_log(path: Path, start: int, raw: bool) -> int:
         log = path.open("rb")
     except FileNotFoundError:
         return start
+    decoder, held = getincrementaldecoder("utf-8")("replace"), ""
     with log:
         log.seek(start)
         while chunk := log.read(1 << 16):
+            start += len(chunk)
             if raw:
                 sys.stdout.buffer.write(chunk)
-            else:
-                sys.stdout.write(clean(chunk.decode(errors="replace").replace("\r\n", "\n")))
-            start += len(chunk)
+                continue
+            text = held + decoder.decode(chunk)  # a character, or the two of a line's end, may stand in two chunks
+            held = "\r" if text.endswith("\r") else ""
+            sys.stdout.write(clean(text.removesuffix("\r").replace("\r\n", "\n")))
+    sys.stdout.write(clean(held + decoder.decode(b"", final=True)))
     sys.stdout.flush()
     return start
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from issueflow.cli.common import IssueArgument, exit_code, issue_id, plain, project, say_next
+from issueflow.cli.common import IssueArgument, exit_code, issue_id, project, remark, say_next
 from issueflow.cli.look import standing_code
 from issueflow.errors import WrongWords
 from issueflow.views import answer, line, say, span
@@ -315,7 +315,7 @@ def cancel(
 
     here = project()
     hands, name = here.hands(), issue_id(here, issue)
-    decisions.cancel(hands, name, plain(message))
+    decisions.cancel(hands, name, remark(message, "cancel"))
     position = walk.advance(hands, name, Teller(), walk.Goal())
     answer(f"{name}: cancelled")
     if position.runs:

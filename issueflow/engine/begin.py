@@ -46,7 +46,7 @@ def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: st
                 prefix=config.prefix,
                 base=commit,
                 base_tree=repository.tree(commit),
-                base_name=None if base else repository.head_name(),
+                base_name=None if base else _written(repository.head_name()),
             )
         )
 
@@ -59,6 +59,11 @@ def create(hands: Hands, text: bytes, title: str, origin: str, workflow_name: st
             hands.store.withdraw(name)
             raise
     return name
+
+
+def _written(name: str | None) -> str | None:
+    """The branch's name where it can be written down; the base is known by its commit all the same."""
+    return name if name and not any("\ud800" <= letter <= "\udfff" for letter in name) else None
 
 
 def amend(hands: Hands, name: str, text: bytes | None, origin: str | None, workflow_name: str | None) -> Position:

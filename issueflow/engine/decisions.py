@@ -159,7 +159,7 @@ def _record(
 
 def who() -> str:
     try:
-        return getpass.getuser()
+        return os.fsencode(getpass.getuser()).decode(errors="replace")
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
 

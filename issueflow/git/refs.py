@@ -17,6 +17,9 @@ LOCK_PAUSE = 0.05  # seconds
 LOCK_AGE = 2.0  # seconds; another git holds the lock of one ref for milliseconds, a killed one for ever
 PACKING_AGE = 5.0  # seconds; deleting a ref locks packed-refs for milliseconds
 
+# What git takes off both ends of a name ("crud" in its ident.c), before it refuses one of which nothing is left.
+CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+
 
 @dataclass(frozen=True)
 class Repository:
@@ -85,7 +88,7 @@ class Repository:
     @cached_property
     def identity(self) -> Identity:
         """Who commits are by: the person, or a fixed identity where git knows none, as no commit may fail for that."""
-        name, email = self.setting("user.name"), self.setting("user.email")
+        name, email = (_ident(self.setting(f"user.{what}") or "") for what in ("name", "email"))
         return Identity(name=name or "issueflow", email=email or "issueflow@localhost")
 
     def file(self, commit: str, path: str) -> bytes | None:
@@ -191,7 +194,8 @@ class Repository:
             "GIT_COMMITTER_DATE": f"@{when} +0000",
         }
         words = [word for parent in parents for word in ("-p", parent)]
-        out = git(self.folder, "commit-tree", tree, *words, input=message.encode(), env=env)
+        data = message.replace("\0", "\N{REPLACEMENT CHARACTER}").encode()  # git takes no NUL, titles and notes do
+        out = git(self.folder, "commit-tree", tree, *words, input=data, env=env)
         return out.decode().strip()
 
     def store(self, folder: Path, names: list[str]) -> list[str]:
@@ -238,6 +242,12 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return state.st_ino, state.st_mtime_ns
+
+
+def _ident(value: str) -> str:
+    """A name as git can use it, marks in the place of bytes that are no UTF-8; empty when git would have none of it."""
+    text = os.fsencode(value).decode(errors="replace")
+    return text if text.strip(CRUD) else ""
 
 
 def _clash(existing: list[str], wanted: list[str]) -> bool:

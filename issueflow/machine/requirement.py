@@ -34,8 +34,9 @@ def read_requirement(data: bytes, origin: str) -> Requirement:
         if end is not None:
             fields = _fields("\n".join(lines[start + 1 : end]), origin)
             lines = lines[end + 1 :]
-    title = fields.get("title") or _heading(lines) or PurePath(origin).stem.strip("-") or "requirement"
-    return Requirement(" ".join(title.split())[:MOST_TITLE], fields.get("workflow"), fields.get("base"))
+    stem = PurePath(origin).stem.strip("-")
+    titles = (" ".join(title.split()) for title in (fields.get("title", ""), _heading(lines), stem, "requirement"))
+    return Requirement(next(filter(None, titles))[:MOST_TITLE], fields.get("workflow"), fields.get("base"))
 
 
 def _fields(text: str, origin: str) -> dict[str, str]:
@@ -44,7 +45,7 @@ def _fields(text: str, origin: str) -> dict[str, str]:
 
     try:
         data = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:  # the latter two: a 13th month, a thousand brackets
         reason = " ".join(str(error).split())[:200]
         raise WrongWords(f"the front matter of {origin} is no YAML: {reason}", "issueflow new --help") from error
     if not isinstance(data, dict):
@@ -53,6 +54,8 @@ def _fields(text: str, origin: str) -> dict[str, str]:
     for key, value in found.items():
         if not isinstance(value, str | int | float):
             raise WrongWords(f"the front matter of {origin}: {key} is not a plain value", "issueflow new --help")
+        if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in str(value)):
+            raise WrongWords(f"the front matter of {origin}: {key} holds what is no text", "issueflow new --help")
     return {key: str(value) for key, value in found.items()}
 
 
