@@ -568,7 +568,7 @@ def modes(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_state_is_for_its_owner_alone_whatever_the_umask(repo: Repo, umask: int) -> None:
     repo.setup(walk_through(), worktrees={"setup": ["echo prepared"]})
     before = os.umask(umask)
@@ -582,6 +582,17 @@ def test_state_is_for_its_owner_alone_whatever_the_umask(repo: Repo, umask: int)
         assert modes(store) == {}
     finally:
         os.umask(before)
+
+
+def test_nobody_else_can_put_anything_beside_the_worktrees(repo: Repo) -> None:
+    repo.script(quick([EDIT, done()]))
+    before = os.umask(0)
+    try:
+        repo.advance(begin(repo), once=True)
+    finally:
+        os.umask(before)
+    places = repo.worktree("01-develop").parent
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (places.parent, places)] == [0o700, 0o700]
 
 
 # ── the environment of a run ──
