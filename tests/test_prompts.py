@@ -55,6 +55,7 @@ def values(**changes: Any) -> dict[str, Any]:
         "produces": ("report.md",),
         "checklist_rule": None,
         "has_plan": True,
+        "submodules": [],
         "target": None,
         "reviewed": "plan.md v1 0a",
         "diff_base": "1111111",

@@ -7,6 +7,7 @@ import ast
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -575,3 +576,205 @@ def test_a_delivery_that_cannot_be_made_is_not_reported_as_delivered(repo: Repo)
     assert repo.advance().status == "delivered"
     assert (repo.path / "app.py").read_text() == "mine, not committed\n"
     assert "main has 1 commit" in repo.cli("status", "1").stdout
+
+
+# ── what a reviewer gets ──
+
+
+def reviewed(repo: Repo, *acts: dict[str, Any]) -> str:
+    """The diff and its summary as the reviewer of these acts finds them."""
+    repo.write(".issueflow/workflows/pair.yaml", json.dumps(PAIR))
+    seen = sh("cat .issueflow-run/diff.stat .issueflow-run/diff.patch")
+    repo.script({"develop": [[*acts, done()]], "review": [[seen, approve()]]})
+    repo.advance(begin(repo, workflow="pair"), until="deliver")
+    return (repo.run_folder("02-review") / "stdout.log").read_text(errors="replace")
+
+
+def test_a_reviewer_gets_the_branch_s_own_changes_and_not_what_the_base_gained(repo: Repo) -> None:
+    """BR-134"""
+    repo.write(".issueflow/workflows/pair.yaml", json.dumps(PAIR))
+    repo.script({"develop": [[EDIT, done()]], "review": [[sh("cat .issueflow-run/diff.patch"), approve()]]})
+    issue = begin(repo, workflow="pair")
+    repo.advance(issue, once=True)
+    for number in range(5):
+        repo.write(f"theirs-{number}", "x\n")
+        repo.commit(f"theirs {number}")
+    repo.advance(issue)
+    shown = (repo.run_folder("02-review") / "stdout.log").read_text()
+    assert "+print('two')" in shown and "theirs" not in shown
+    assert repo.cli("diff", "1", "--stat").stdout.count("|") == 1
+    assert "main has 5 commits more by now" in repo.cli("status", "1").stdout
+
+
+ONLY = {
+    "a new file": (sh("echo new > new.txt"), "create mode 100644 new.txt"),
+    "an executable bit": (sh("chmod +x app.py"), "mode change 100644 => 100755 app.py"),
+    "a binary": (sh("printf 'a\\0b' > new.bin"), "Binary files /dev/null and b/new.bin differ"),
+    "a deletion": (sh("rm app.py"), "delete mode 100644 app.py"),
+    "a new name": (sh("git mv app.py main.py"), "rename app.py => main.py (100%)"),
+    "an empty file": (sh(": > empty"), "create mode 100644 empty"),
+}
+
+
+@pytest.mark.parametrize(("act", "words"), ONLY.values(), ids=ONLY.keys())
+def test_whatever_the_only_change_is_the_reviewer_is_shown_it(repo: Repo, act: dict[str, Any], words: str) -> None:
+    """BR-139"""
+    assert words in reviewed(repo, act)
+
+
+# ── the command line ──
+
+
+def test_standard_output_holds_the_value_and_nothing_else(repo: Repo, requirement: Path) -> None:
+    """BR-217: not even where git's hooks print."""
+    hook = repo.path / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho chatter\n")
+    hook.chmod(0o755)
+    assert repo.cli("new", os.fspath(requirement)).stdout == "ISSUE-1\n"
+    repo.advance()
+    plan = repo.hands.store.issue("ISSUE-1").document("plan.md", 1)
+    assert repo.cli("show", "1", "plan", "--path").stdout == f"{plan}\n"
+
+
+FAILING = {
+    # what cannot be done → exit code
+    "show 9": 2,
+    "show 1 nix": 2,
+    "show 1 run 7": 2,
+    "diff 1 nix": 2,
+    "logs 1 7": 2,
+    "log 9": 2,
+    "status 9": 2,
+    "advance 9": 2,
+    "advance 1 --until nix": 2,
+    "resume 9": 2,
+    "approve 1": 1,
+    "request-changes 1 -m x": 1,
+    "request-changes 1": 2,
+    "retry 1 --reason x": 1,
+    "retry 1": 2,
+    "skip 1 develop --reason x": 1,
+    "skip 1 nix --reason x": 2,
+    "reopen 1 --to nix --reason x": 2,
+    "amend 1": 2,
+    "amend 1 nix.md": 2,
+    "note 9 x": 2,
+    "cancel 9": 2,
+    "cleanup 9": 2,
+    "verify 1": 1,
+    "verify 9": 2,
+    "init": 1,
+    "new nix.md": 2,
+    "workflow validate nix": 1,
+    "demo --dir .": 1,
+    "nix": 2,
+}
+
+
+def test_each_failing_path_has_its_exit_code(repo: Repo) -> None:
+    """BR-215: and the process ends with it, too."""
+    begin(repo)
+    assert {words: repo.cli(*words.split()).returncode for words in FAILING} == FAILING
+    for words in ("approve 1", "nix"):
+        assert repo.cli(*words.split(), env={}).returncode == FAILING[words]
+
+
+# ── git's surroundings ──
+
+
+def test_typed_by_a_hook_or_an_alias_of_one_repository_it_works_on_another(repo: Repo, make_repo: Any) -> None:
+    """BR-163: git tells both where their own repository is, by variables that `git -C` obeys."""
+    other = make_repo("other")
+    linked = other.path.with_name("linked")
+    other.git("worktree", "add", "-q", "-b", "side", os.fspath(linked))
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    begin(repo)
+    call = f"{sys.executable} -m issueflow -C {repo.path} advance --once"
+    hook = other.path / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nexec {call} 1 >&2\n")
+    hook.chmod(0o755)
+    other.git("config", "alias.flow", f"!{call}")
+    (linked / "staged").write_text("x\n")
+    other.git("add", "staged", cwd=linked)
+    index = other.path / ".git" / "worktrees" / "linked" / "index"
+    was, refs = index.read_bytes(), other.git("for-each-ref")
+    other.git("flow", "2", cwd=linked)
+    assert (index.read_bytes(), other.git("for-each-ref")) == (was, refs)
+    other.git("commit", "-q", "-m", "by hand", cwd=linked)
+    assert other.git("show", "--format=", "--name-only", "side") == "staged"
+    assert not (other.path / ".git" / "issueflow").exists()
+    for issue in ("ISSUE-1", "ISSUE-2"):
+        assert repo.position(issue).runs[0].ended.outcome.verdict == "done"
+
+
+def test_in_a_linked_worktree_with_git_dir_set_the_same_issues_are_listed(repo: Repo, tmp_path: Path) -> None:
+    """BR-165, BR-192"""
+    begin(repo)
+    linked = tmp_path / "linked"
+    repo.git("worktree", "add", "-q", "-b", "side", os.fspath(linked))
+    (linked / "deep").mkdir()
+    env = {"GIT_DIR": repo.git("rev-parse", "--git-dir", cwd=linked)}
+    listed = repo.cli("status", "--json").stdout
+    for cwd in (linked, linked / "deep"):
+        assert repo.cli("status", "--json", cwd=cwd, env=env).stdout == listed
+        assert repo.cli("status", "1", cwd=cwd, env=env).returncode == 0
+
+
+def test_no_commit_of_ours_waits_for_a_key(repo: Repo, tmp_path: Path) -> None:
+    """BR-166, BR-167: nothing is signed, whatever the person's settings say: result, record, delivery."""
+    program = tmp_path / "gpg"
+    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nsleep 300\n")
+    program.chmod(0o755)
+    repo.script(quick([EDIT, done()]))
+    for name, value in {"commit.gpgsign": "true", "tag.gpgsign": "true", "gpg.program": os.fspath(program)}.items():
+        repo.git("config", name, value)
+    begin(repo)
+    repo.advance()
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    assert repo.advance().status == "delivered"
+    assert not (tmp_path / "asked").exists()
+
+
+def test_nothing_is_fetched_so_nobody_is_asked_for_a_password(repo: Repo, tmp_path: Path) -> None:
+    """BR-172, BR-184: what a remote has by now is not looked at and not claimed; the base is a commit, and shown."""
+    helper = f"!echo asked >> {tmp_path}/asked; sleep 300"
+    repo.git("config", "credential.helper", helper)
+    repo.git("config", "core.sshCommand", f"sh -c 'echo asked >> {tmp_path}/asked; sleep 300'")
+    repo.git("remote", "add", "origin", "https://user@localhost:1/x.git")
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    for words in ("advance 1", "status 1", "verify 1", "cleanup --dry-run", "diff 1"):
+        assert repo.cli(*words.split()).returncode in (0, 1)
+    assert f"base      {repo.git('rev-parse', '--short=12', 'main')} (main)" in repo.cli("status", "1").stdout
+    assert not (tmp_path / "asked").exists()
+
+
+def test_an_agent_is_told_that_submodules_are_not_checked_out(repo: Repo, make_repo: Any) -> None:
+    """BR-177: a new worktree has empty folders for them."""
+    inner = make_repo("inner")
+    words = ("-c", "protocol.file.allow=always", "submodule", "add", "-q", os.fspath(inner.path), "lib/$(x) [y]")
+    repo.git(*words)
+    repo.commit("a submodule")
+    play(repo, EDIT, done())
+    prompt = (repo.run_folder("01-develop") / "prompt.md").read_text()
+    assert "These folders are submodules." in prompt and "\nlib/$(x) [y]\n" in prompt
+    assert not list(repo.worktree("01-develop").glob("lib/*/*"))
+
+
+def test_worktrees_below_a_symbolic_link_are_found_under_both_names(repo: Repo, tmp_path: Path) -> None:
+    """BR-191"""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "place").symlink_to(tmp_path / "var")
+    repo.setup(walk_through(), worktrees={"root": os.fspath(tmp_path / "place")})
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    repo.advance()
+    assert (tmp_path / "var" / "ISSUE-1" / "01-develop" / "app.py").read_text() == "print('two')\n"
+    for cwd in (tmp_path / "place" / "ISSUE-1" / "01-develop", tmp_path / "var" / "ISSUE-1" / "01-develop"):
+        assert "ISSUE-1" in repo.cli("status", cwd=cwd).stdout
+    repo.cli("cancel", "1")
+    assert "removed  01-develop" in repo.cli("cleanup", "1").stdout
+    assert not (tmp_path / "var" / "ISSUE-1" / "01-develop").exists()

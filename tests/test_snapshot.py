@@ -308,6 +308,7 @@ def with_names(repo: Repo) -> None:
 def test_any_name_that_a_file_can_have_is_recorded(
     stocked: Repo, tracked: bool, acts: list[Act], expected: dict[str, str]
 ) -> None:
+    """BR-188: names exact in the result."""
     if tracked:
         with_names(stocked)
     run = play(stocked, *acts)
@@ -632,7 +633,7 @@ def test_line_ending_settings_are_those_from_before_the_agent(stocked: Repo) -> 
 
 
 def test_files_that_are_dirty_as_soon_as_they_are_checked_out_are_no_change(stocked: Repo) -> None:
-    """CRLF blobs under `text`, declared after the fact."""
+    """BR-187: neither committed nor counted as work. CRLF blobs under `text`, declared after the fact."""
     stocked.write("old.txt", "a\r\nb\r\n")
     stocked.write("other.txt", "c\r\nd\r\n")
     stocked.commit("dos files")
@@ -735,6 +736,7 @@ SPARSE = {
 def test_what_a_sparse_checkout_leaves_off_the_disk_is_not_deleted(
     sparse: Repo, acts: list[Act], expected: dict[str, str]
 ) -> None:
+    """BR-181: a run's worktree has the same cone as the person's checkout."""
     run = play(sparse, *acts)
     assert changes(sparse, run) == expected
     person = sparse.git("ls-files", "-t", "out")

@@ -98,6 +98,7 @@ def test_git_variables_that_point_to_another_repository_are_not_obeyed(
     ids=["failing", "hanging", "rewriting"],
 )
 def test_no_hook_runs(make_repo: Make, tmp_path: Path, body: str) -> None:
+    """BR-176: none of the person's hooks runs, so none can harm, whatever it does."""
     repo = ready(make_repo)
     hooks = tmp_path / "hooks"
     for name in HOOKS:
@@ -135,6 +136,7 @@ SETTINGS = {
 
 
 def test_no_setting_of_the_person_s_changes_anything(make_repo: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BR-167, BR-168, BR-170: signing, languages, colours, external diffs."""
     repo = ready(make_repo, init=("-b", "trunk"))
     for name, value in SETTINGS.items():
         repo.git("config", name, value)
@@ -172,6 +174,7 @@ def test_the_folder_may_have_any_name(make_repo: Make, name: str) -> None:
 def test_the_command_may_be_typed_anywhere(
     make_repo: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
+    """BR-192: the same Issues from wherever one stands."""
     repo = ready(make_repo)
     match place:
         case "subfolder":
@@ -203,6 +206,7 @@ def test_a_path_that_is_no_utf_8_is_refused_before_anything_is_made(make_repo: M
 
 
 def test_a_required_filter_that_is_not_installed_is_named_and_the_run_begins_once_it_is(make_repo: Make) -> None:
+    """BR-179: said in a sentence, and nothing is left over."""
     repo = make_repo()
     repo.write(".gitattributes", "*.bin filter=lfs\n")
     repo.write("big.bin", "pointer\n")
@@ -263,6 +267,7 @@ def test_a_repository_of_any_kind(make_repo: Make, tmp_path: Path, kind: Callabl
 
 @pytest.mark.parametrize("how", [["--depth", "1"], ["--filter=blob:none"]], ids=["shallow", "partial"])
 def test_a_clone_that_has_not_everything(make_repo: Make, tmp_path: Path, how: list[str]) -> None:
+    """BR-185: the base is recorded, and nothing beyond it is needed."""
     origin = ready(make_repo, "origin")
     origin.git("config", "uploadpack.allowFilter", "true")
     clone = Repo(tmp_path / "clone")
@@ -271,6 +276,7 @@ def test_a_clone_that_has_not_everything(make_repo: Make, tmp_path: Path, how: l
 
 
 def test_a_worktree_of_a_bare_repository(make_repo: Make, tmp_path: Path) -> None:
+    """BR-183: a bare clone has no remote branches; the base is a local commit."""
     origin, bare = ready(make_repo, "origin"), Repo(tmp_path / "bare.git")
     origin.git("clone", "-q", "--bare", os.fspath(origin.path), os.fspath(bare.path))
     refused = bare.cli("init")
@@ -283,6 +289,7 @@ def test_a_worktree_of_a_bare_repository(make_repo: Make, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("state", ["detached", "dirty, with a stash", "in a merge"])
 def test_a_checkout_in_the_middle_of_something(make_repo: Make, state: str) -> None:
+    """BR-175 among others: a detached HEAD is as good as a branch."""
     repo = ready(make_repo)
     if state == "detached":
         repo.git("checkout", "-q", "--detach")

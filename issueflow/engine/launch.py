@@ -422,6 +422,7 @@ def _prompt(
         "diff_base": position.base,
         "diff_head": started.base,
         "inputs": shown,
+        "submodules": worktrees.submodules(Path(started.worktree)),
         "feedback": [*position.feedback, *_said(position, started)],
         "must_answer": order["must_answer"],
         "verdicts": VERDICTS[stage.kind],

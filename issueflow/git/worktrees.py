@@ -43,6 +43,15 @@ def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
     return place
 
 
+def submodules(path: Path) -> list[str]:
+    """The folders that the worktree at `path` keeps for submodules; a new worktree has them empty."""
+    if not (path / ".gitmodules").is_file():
+        return []
+    words = ("config", "-z", "-f", os.fspath(path / ".gitmodules"), "--get-regexp", r"^submodule\..*\.path$")
+    _, out, _ = run(path, *words)  # a file that git cannot read names none
+    return [row.partition(b"\n")[2].decode(errors="replace") for row in out.split(b"\0") if row]
+
+
 def _place(path: Path) -> Place | None:
     try:
         link = (path / ".git").read_text()
