@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from issueflow import agents
-from issueflow.engine import launch
+from issueflow.engine import launch, surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import Damaged
 from issueflow.files import claim_file, crash_point, make_folder, read_json, replace_file, to_json
-from issueflow.git import baseline, review, snapshot, worktrees
+from issueflow.git import review, snapshot, worktrees
 from issueflow.git.command import ZERO
 from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
@@ -122,7 +122,7 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
             hands.repository.move(branch, tip, found)
         crash_point("collect.branch")
         _refresh_index(place, run)
-        noticed += _surroundings(hands, position, run)
+        noticed += surroundings.compare(hands, position, run)
     code = Code(tip=tip, tree=tree, changed=changed, kept=tuple(kept), noticed=tuple(noticed))
     facts = Facts(
         exit=how,
@@ -205,13 +205,6 @@ def _refresh_index(place: Place, run: Path) -> None:
     ours, theirs = run / "git" / "index", place.admin / "index"
     if ours.exists() and worktrees.is_registered(place) and not (place.admin / "index.lock").exists():
         replace_file(theirs, ours.read_bytes())
-
-
-def _surroundings(hands: Hands, position: Position, run: Path) -> list[str]:
-    before = read_json(run / "baseline.json")
-    if before is None:
-        return []
-    return baseline.differences(before, baseline.take(hands.repository, position.created.prefix))
 
 
 def _about_secrets(hands: Hands, started: Started, run: Path, code: Code, result: Result | None) -> Code:

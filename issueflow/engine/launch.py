@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from issueflow import agents, prompts
+from issueflow.engine import surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import IssueflowError, WrongWords
@@ -68,6 +69,7 @@ OUTPUTS = "outputs"
 
 def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     """Journal the intent of the next run; every name follows from the entry."""
+    surroundings.refuse_changed(hands, folder.name)
     name, stage = position.stage, position.kind()
     role = stage.role or (stage.reviewers[0].role if stage.reviewers else None)
     agent = position.pinned.roles[role] if role else None
@@ -137,6 +139,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
     """
     started = position.open_run
     assert started is not None
+    surroundings.refuse_changed(hands, folder.name, started.name)
     run = make_folder(folder.run(started.name))
     with process.idle(run) as free:
         if not free or (run / "started.json").exists():
@@ -150,8 +153,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
         replace_file(run / "brought.json", to_json(_bring_along(hands, place.path)))
         _hand_over(hands, folder, position, started, run, place)
         crash_point("prepare.order")
-        own = position.created.prefix
-        replace_file(run / "baseline.json", to_json(baseline.take(hands.repository, own)))
+        surroundings.photograph(hands, position, run)
         if not hands.config.worktrees.setup:
             record_start_tree(run, lens)
         launch = _launch(hands, position, started, run, place)

@@ -22,6 +22,7 @@ ALWAYS = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_MERGE_AUTOEDIT": "no",
+    "GIT_GRAFT_FILE": f"{os.devnull}/none",  # a planted info/grafts would tell another history
 }
 SETTINGS = [
     "core.hooksPath=/dev/null",
@@ -29,6 +30,7 @@ SETTINGS = [
     "core.untrackedCache=false",
     "core.splitIndex=false",
     "core.sshCommand=ssh",
+    "core.askPass=",
     "core.editor=:",
     "core.safecrlf=false",
     "core.fsync=committed",
@@ -39,7 +41,11 @@ SETTINGS = [
     "gc.auto=0",
     "maintenance.auto=false",
     "credential.helper=",
+    # An object that is not there makes git fetch it from any remote called a promisor; by a path, that runs the
+    # remote's `uploadpack`, and by git:// the `core.gitProxy`: both are words in a file that agents can write.
     "protocol.ext.allow=never",
+    "protocol.file.allow=never",
+    "protocol.git.allow=never",
     "submodule.recurse=false",
     "i18n.commitEncoding=UTF-8",
     "i18n.logOutputEncoding=UTF-8",

@@ -31,7 +31,8 @@ def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     words = ["worktree", "add", "-q", "--lock", "--reason", reason, os.fspath(path), branch]
-    code, _, err = run(repository.folder, *words)
+    # The files of a partial clone may have to come from a repository on this disk.
+    code, _, err = run(repository.folder, "-c", "protocol.file.allow=user", *words)
     place = _place(path)
     if place is None:
         raise GitFailed(words[:2], code, err.decode(errors="replace"))
