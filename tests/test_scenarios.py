@@ -213,7 +213,7 @@ def test_a_foreign_folder_that_came_after_the_intent_stops_the_run_and_leaves_no
     """BR-038, in the instant between the journal's entry and the worktree."""
     repo.script(quick([EDIT, done()]))
     begin(repo)
-    crash = {"ISSUEFLOW_CRASH": f"journal.started#1@{tmp_path}/passed"}
+    crash = {"ISSUEFLOW_CRASH": f"recorded.started#1@{tmp_path}/passed"}
     assert repo.cli("advance", "1", env=crash).returncode == -9
     planned = repo.worktree("01-develop")
     planned.mkdir(parents=True)

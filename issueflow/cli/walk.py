@@ -254,13 +254,25 @@ def resume(
         bool, typer.Option("--dry-run", help="Say what is found and what would be done; no more.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The findings, for scripts; docs/files.md has them.")] = False,
+    restore: Annotated[
+        bool,
+        typer.Option("--restore", help="Put back what was changed around its runs, or in its journal; go no further."),
+    ] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Say that what was changed there is meant; go no further.")
+    ] = False,
 ) -> int:
     """Set an Issue right after a crash and walk it on
 
     What is found is printed first: processes, then records, each with its state, the evidence and what is done about
     it. Then as advance, and with leave to replace a run that died, from what that run had written.
 
+    --restore puts back settings, hooks, info files, stashes and refs of the repository and the files of .issueflow/
+    that were changed while its runs were open, and the journal as its record has it. What is replaced is kept.
+
     Example: issueflow resume ISSUE-7 --dry-run
+
+    Example: issueflow resume ISSUE-7 --restore
     """
     from issueflow.engine import inventory, walk
     from issueflow.engine.decisions import refuse_inside_run
@@ -272,6 +284,8 @@ def resume(
         refuse_inside_run("resume")
     here = project()
     hands = here.hands()
+    if restore or accept:
+        return _set_right(hands, issue_id(here, issue), restore=restore, accept=accept)
     names = _open_issues(here) if everything or (dry_run and issue is None) else [issue_id(here, issue)]
     found = {name: inventory.take(hands, find(hands, name)) for name in names}
     _print_findings([finding for findings in found.values() for finding in findings], as_json, dry_run)
@@ -299,6 +313,18 @@ def _print_findings(findings: "list[Finding]", as_json: bool, dry_run: bool) -> 
             tell(f"{finding.issue}  {finding.what}: {finding.state}")
             tell(f"  {line(finding.evidence)}")
             tell(f"  → {line(finding.action)}")
+
+
+def _set_right(hands: "Hands", name: str, *, restore: bool, accept: bool) -> int:
+    from issueflow.engine.surroundings import set_right
+
+    if restore and accept:
+        raise WrongWords("--restore and --accept exclude one another", "issueflow resume --help")
+    done = set_right(hands, name, restore=restore)
+    for sentence in done or ["nothing to put back" if restore else "nothing was in question"]:
+        answer(f"{name}: {line(sentence)}")
+    say(f"next: issueflow advance {name}")
+    return 0
 
 
 def cancel(

@@ -13,12 +13,12 @@ from issueflow import agents
 from issueflow.engine import launch, surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
-from issueflow.errors import Damaged
+from issueflow.errors import Damaged, IssueflowError
 from issueflow.files import claim_file, crash_point, make_folder, read_json, replace_file, to_json
 from issueflow.git import review, snapshot, worktrees
 from issueflow.git.command import ZERO
 from issueflow.git.worktrees import Place
-from issueflow.hosts import processes
+from issueflow.hosts import process, processes
 from issueflow.machine import Facts, Position, Submission, evidence, judge
 from issueflow.machine.judge import MOST_BYTES, judge_checks
 from issueflow.models import (
@@ -46,6 +46,8 @@ def collect(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     """Take in an ended run: snapshot, outputs, judgement, `ended`."""
     started = _open(position)
     run = folder.run(started.name)
+    if not process.is_over(run):
+        raise _not_its_runner(position, run)
     how = _exit(run)
     return _finish(hands, folder, position, started, how)
 
@@ -66,6 +68,14 @@ def drop(hands: Hands, folder: IssueFolder, position: Position, reason: str) -> 
 def _open(position: Position) -> Started:
     assert position.open_run is not None
     return position.open_run
+
+
+def _not_its_runner(position: Position, run: Path) -> IssueflowError:
+    """An exit record beside a living runner, which would have written it last, is set aside: the run goes on."""
+    aside = run / "exit.json.foreign"
+    (run / "exit.json").replace(aside)
+    sentence = f"the exit record of run {run.name} was not written by its runner, which still works; it is now {aside}"
+    return IssueflowError(sentence, f"issueflow advance {position.issue}")
 
 
 def _exit(run: Path) -> Exit:
@@ -123,6 +133,8 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
         crash_point("collect.branch")
         _refresh_index(place, run)
         noticed += surroundings.compare(hands, position, run)
+    tampered = (read_json(run / "tampered.json") or {}).get("files", [])
+    noticed += [f"the run's {name} was changed while it worked, and put back" for name in tampered]
     code = Code(tip=tip, tree=tree, changed=changed, kept=tuple(kept), noticed=tuple(noticed))
     facts = Facts(
         exit=how,
@@ -164,7 +176,7 @@ def _snapshot(
     lens = launch.lens_of(repository.common, run, place)
     if lens is None:
         noticed.append("the private git directory of this run is gone; compared with its base instead")
-        lens = snapshot.grind(repository, place, run / "git", hands.config.caches)
+        lens = snapshot.grind(repository, place, run / "git", hands.config.caches, touched=True)
     before = (read_json(run / "before.json") or {}).get("tree", started.base_tree)
     looked = snapshot.look(lens, more=snapshot.forced(lens, place, started.base, tip))
     special = snapshot.special_files(place.path, hands.config.caches)

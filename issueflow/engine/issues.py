@@ -3,6 +3,7 @@
 import calendar
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from issueflow.engine.hands import Hands
 from issueflow.errors import Damaged, TooNew, WrongWords
@@ -41,11 +42,11 @@ def find(hands: Hands, name: str) -> IssueFolder:
     return folder
 
 
-def _take_back(hands: Hands, folder: IssueFolder) -> None:
-    """Bring the directory up to a record that is longer than its journal: cut short here, or fetched from elsewhere."""
-    files = record.recorded(hands.repository, folder.name)
-    assert files is not None
-    _restore(hands, folder, files)
+def catch_up(hands: Hands, folder: IssueFolder) -> None:
+    """Bring the directory up to a record that goes on from its journal: cut short here, or fetched from elsewhere."""
+    files = record.recorded(hands.repository, folder.name) or {}
+    if files.get("journal.jsonl", b"").startswith(folder.whole()):
+        _restore(hands, folder, files)
 
 
 def _restore(hands: Hands, folder: IssueFolder, files: dict[str, bytes]) -> None:
@@ -74,49 +75,154 @@ def load(folder: IssueFolder) -> Position:
 def repair(hands: Hands, folder: IssueFolder) -> str | None:
     """Mend a damaged journal from its own sound part and its record; what was done in words, None when it is sound.
 
-    The damaged file is kept beside. Damaged when journal and record tell different stories: that is a person's to see;
-    TooNew when a later issueflow wrote it.
+    A person's word that the record lacks is taken back: it must be said again. What is replaced is kept beside.
+    Damaged when journal and record tell different stories: that is a person's to see; TooNew when a later issueflow
+    wrote it.
     """
     try:
         load(folder)
-        return None
     except TooNew:
         raise
     except Damaged:
-        raw = folder.journal.read_bytes()
+        return _mend(hands, folder)
+    last = _unrecorded(folder, record.journal(hands.repository, folder.name))
+    if last is None or last.kind not in SAID:
+        return None
+    aside = _take_back(folder)
+    return f"{folder.name}: {_words(last)} was not recorded and does not count; it is kept in {aside}: say it again"
+
+
+def _mend(hands: Hands, folder: IssueFolder) -> str:
     sound, recorded = folder.sound_part(), record.journal(hands.repository, folder.name) or b""
     whole = sound if sound.startswith(recorded) else recorded if recorded.startswith(sound) else b""
     if not whole:
         raise _two_stories(folder)
-    aside = folder.journal.with_name(f"journal.jsonl.damaged-{sha256(raw)[:8]}")
-    replace_file(aside, raw)
-    replace_file(folder.journal, whole)
+    aside = _replace_journal(folder, whole, "damaged")
     lines = whole.count(b"\n")
     return f"{folder.name}: the journal was damaged; its {lines} sound entries stand, the damaged file is {aside}"
 
 
 def _two_stories(folder: IssueFolder) -> Damaged:
     ref = record_ref(folder.name)
-    return Damaged(f"{folder.journal} and the record {ref} tell different stories", f"git show {ref}:journal.jsonl")
+    return Damaged(
+        f"{folder.journal} and the record {ref} tell different stories; compare them with `git show"
+        f" {ref}:journal.jsonl`; --accept instead of --restore takes the journal",
+        f"issueflow resume {folder.name} --restore",
+    )
+
+
+# What a crash between journal and record can leave is one last line that the record lacks; so can anybody who writes
+# into the journal. What issueflow does, it does again from the facts; what a person said, a person must say again.
+KEPT = ("created", "adopted", "noted")  # decide nothing: what they change is judged again
+SAID = ("decided", "amended")
 
 
 def settle(hands: Hands, folder: IssueFolder) -> Position:
-    """Bring record and issue.yaml up to the journal, and the journal up to a longer record; with the lock held."""
-    recorded = record.journal(hands.repository, folder.name) or b""
-    ours = folder.journal.read_bytes()
-    whole = ours[: ours.rfind(b"\n") + 1]
-    if recorded.startswith(whole) and len(recorded) > len(whole):
-        _take_back(hands, folder)
-    elif not whole.startswith(recorded):
-        raise _two_stories(folder)
+    """Bring journal, record and issue.yaml to one story, or raise Damaged where only a person can; with the lock held.
+
+    No entry that decides anything counts before the record holds it.
+    """
+    recorded, whole = record.journal(hands.repository, folder.name), folder.whole()
+    if recorded != whole:
+        _agree(hands, folder, whole, recorded)
     position = load(folder)
     folder.sweep(position.open_run.name if position.open_run else None)
     index.sweep(hands.store.root)
-    if len(whole) > len(recorded):
+    if folder.whole() != recorded:
         publish(hands, folder, position, folder.entries()[-1])
     else:
         render(folder, position)
     return position
+
+
+def _agree(hands: Hands, folder: IssueFolder, whole: bytes, recorded: bytes | None) -> None:
+    """Make the journal what the record says, or its one lawful continuation."""
+    if recorded is not None and recorded.startswith(whole):
+        if folder.rendered() < recorded.count(b"\n"):  # issue.yaml is written between the two
+            ref, name = record_ref(folder.name), folder.name
+            sentence = f"the record {ref} holds entries that {folder.journal} never had; --restore takes them in"
+            raise Damaged(sentence, f"issueflow resume {name} --restore")
+        replace_file(folder.journal, recorded)
+        return
+    last = _unrecorded(folder, recorded)
+    if last is None:
+        if recorded is None:
+            sentence = f"the record {record_ref(folder.name)} is gone; --accept makes it again from the journal"
+            raise Damaged(sentence, f"issueflow resume {folder.name} --accept")
+        raise _two_stories(folder)
+    if last.kind in SAID:
+        sentence = f"{_words(last)} stands in {folder.journal} and not in the record: it does not count"
+        raise Damaged(sentence, f"issueflow resume {folder.name}")
+    if last.kind not in KEPT:
+        if isinstance(last, Started) and folder.run(last.name).exists():
+            raise _two_stories(folder)  # its preparation comes after the record: that was moved back
+        _take_back(folder)
+
+
+def _unrecorded(folder: IssueFolder, recorded: bytes | None) -> JournalEntry | None:
+    """The journal's last entry if it is the only one that the record lacks, else None."""
+    whole, known = folder.whole(), recorded or b""
+    if not whole.startswith(known) or whole[len(known) :].count(b"\n") != 1:
+        return None
+    return folder.entries()[-1]
+
+
+def _words(entry: JournalEntry) -> str:
+    return f"{entry.verb} by {entry.by}" if isinstance(entry, Decided) else f"entry {entry.n} ({entry.kind})"
+
+
+def _take_back(folder: IssueFolder) -> Path:
+    whole = folder.whole()
+    return _replace_journal(folder, whole[: whole[:-1].rfind(b"\n") + 1], "unrecorded")
+
+
+def _replace_journal(folder: IssueFolder, data: bytes, why: str) -> Path:
+    """Put `data` in the journal's place; the journal as it was is kept beside, and where is given."""
+    raw = folder.journal.read_bytes()
+    aside = folder.journal.with_name(f"journal.jsonl.{why}-{sha256(raw)[:8]}")
+    replace_file(aside, raw)
+    replace_file(folder.journal, data)
+    return aside
+
+
+def take_record(hands: Hands, folder: IssueFolder) -> str | None:
+    """Put the journal as recorded in the place of one that tells another story; what was done, None when they agree."""
+    recorded = record.journal(hands.repository, folder.name)
+    if recorded is None or recorded == folder.whole():
+        return None
+    aside = _replace_journal(folder, recorded, "replaced")
+    return f"{folder.journal} is as recorded; what was there is {aside}"
+
+
+def take_files(hands: Hands, folder: IssueFolder, position: Position) -> list[str]:
+    """Put back what the record holds of the Issue directory and what is not as recorded; what was done, in words.
+
+    Documents aside, since an edit of one is its next version, and the files of a run that is open.
+    """
+    open_run = f"runs/{position.open_run.name}/" if position.open_run else "journal.jsonl"
+    said = []
+    for name, data in (record.recorded(hands.repository, folder.name) or {}).items():
+        path = folder.folder / name
+        if name in ("journal.jsonl", "issue.yaml") or name.startswith(("artifacts/", open_run)):
+            continue
+        found = path.read_bytes() if path.is_file() else None
+        if found == data:
+            continue
+        make_folder(path.parent)
+        if found is not None:
+            replace_file(path.with_name(f"{path.name}.replaced-{sha256(found)[:8]}"), found)
+        replace_file(path, data)
+        said.append(f"{path} is as recorded")
+    return said
+
+
+def take_journal(hands: Hands, folder: IssueFolder) -> str | None:
+    """Record the journal as it is, whatever the record says; what was done, None when they agree."""
+    if record.journal(hands.repository, folder.name) == folder.whole():
+        return None
+    position = load(folder)
+    publish(hands, folder, position, folder.entries()[-1])
+    return f"{record_ref(folder.name)} is as {folder.journal} tells it"
 
 
 def render(folder: IssueFolder, position: Position) -> None:

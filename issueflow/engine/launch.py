@@ -13,7 +13,7 @@ from issueflow import agents, prompts
 from issueflow.engine import surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
-from issueflow.errors import IssueflowError, WrongWords
+from issueflow.errors import Damaged, IssueflowError, WrongWords
 from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json, write_file
 from issueflow.git import baseline, review, snapshot, worktrees
 from issueflow.git.worktrees import Place
@@ -200,7 +200,8 @@ def remember(run: Path, place: Place) -> None:
 def place_of(run: Path) -> Place | None:
     """The worktree of a run as it was made, None when it never was or is another repository's.
 
-    The latter in a copy of the repository, and where the record came from another clone.
+    The latter in a copy of the repository, and where the record came from another clone. Damaged when what was written
+    down names no worktree of this run.
     """
     place = written_place(run)
     common = run.parents[4]
@@ -208,8 +209,12 @@ def place_of(run: Path) -> Place | None:
 
 
 def written_place(run: Path) -> Place | None:
-    """The worktree that was written down for a run, whosever it is."""
+    """The worktree that was written down for a run, whosever it is; Damaged as for `place_of`."""
     made = read_json(run / "place.json")
+    path = Path(made["path"]) if made else run
+    if made and (path.parent.name != run.parents[1].name or not path.name.startswith(run.name)):
+        sentence = f"{run / 'place.json'} names {path}, which is no worktree of this run"
+        raise Damaged(sentence, f"issueflow resume {run.parents[1].name} --restore")
     return Place(Path(made["path"]), Path(made["admin"]), made["link"]) if made else None
 
 
@@ -310,7 +315,7 @@ def _inputs(hands: Hands, folder: IssueFolder, position: Position, started: Star
 def _input(hands: Hands, folder: IssueFolder, position: Position, started: Started, name: str) -> dict[str, bytes]:
     match name:
         case "requirement":
-            return {"requirement.md": folder.requirement(position.requirement.version).read_bytes()}
+            return {"requirement.md": _requirement(folder, position)}
         case "constraints":
             path = hands.project / ".issueflow" / "context" / "constraints.md"
             return {"constraints.md": path.read_bytes()} if path.is_file() else {}
@@ -333,6 +338,15 @@ def _input(hands: Hands, folder: IssueFolder, position: Position, started: Start
         case _:
             document = position.current(name)
             return {name: folder.document(name, document.version).read_bytes()} if document else {}
+
+
+def _requirement(folder: IssueFolder, position: Position) -> bytes:
+    path = folder.requirement(position.requirement.version)
+    data = path.read_bytes() if path.exists() else b""
+    if sha256(data) != position.requirement.sha256:
+        sentence = f"{path} is not the requirement that was given; another one is given with `issueflow amend`"
+        raise Damaged(sentence, f"issueflow resume {folder.name} --restore")
+    return data
 
 
 def _earlier_findings(position: Position, stage: str) -> dict[str, bytes]:

@@ -10,13 +10,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from issueflow.engine import decisions
 from issueflow.engine.hands import Hands
+from issueflow.engine.issues import find, settle, take_files, take_journal, take_record, write
 from issueflow.errors import GitFailed, IssueflowError
 from issueflow.files import make_folder, read_json, replace_file, to_json
 from issueflow.git import baseline
 from issueflow.git.command import ZERO
 from issueflow.machine import Position
-from issueflow.models import keep_ref
+from issueflow.models import Noted, keep_ref
 from issueflow.store.issue import IssueFolder
 
 SUSPECTS = "suspects.json"
@@ -122,24 +124,46 @@ def refuse_changed(hands: Hands, issue: str, run: str = "") -> None:
     what = f"{baseline.PROJECT}/{rest}" if kind == "project" else f"the git setting {rest}"
     more = f" (and {len(named) - 1} more)" if len(named) > 1 else ""
     raise IssueflowError(
-        f"{what} was changed during run {by}{more}, by its agent or by you, and decides which programs are run",
-        f"issueflow resume {issue} --restore, or with --accept if it is meant",
+        f"{what} was changed during run {by}{more}, by its agent or by you, and it decides which programs are run;"
+        " --accept instead of --restore says that it is meant",
+        f"issueflow resume {issue} --restore",
     )
 
 
-def accept(hands: Hands) -> None:
-    """A person says that all is as it should be: further runs go by what is there now."""
+def accept(hands: Hands) -> bool:
+    """A person says that all is as it should be: further runs go by what is there now. Was anything in question?"""
     with hands.store.lock():
+        suspected = (hands.store.root / SUSPECTS).exists()
         (hands.store.root / SUSPECTS).unlink(missing_ok=True)
         now = baseline.executing(hands.repository, hands.project)
         for path in (hands.store.root / OPEN).glob("*.json"):
+            suspected = suspected or read_json(path) != now
             replace_file(path, to_json(now))
+    return suspected
 
 
 # ── putting back ──
 
 
-def restore(hands: Hands, folder: IssueFolder, position: Position) -> list[str]:
+def set_right(hands: Hands, name: str, *, restore: bool) -> list[str]:
+    """A person has looked: put back what was changed, or take it as it is; what was done, in words, also as a note."""
+    decisions.refuse_inside_run("resume")
+    folder = find(hands, name)
+    with folder.lock("resume"):
+        story = take_record(hands, folder) if restore else take_journal(hands, folder)
+        position = settle(hands, folder)
+        said = [story] if story else []
+        if restore:
+            said += take_files(hands, folder, position) + put_back(hands, folder, position)
+        if not restore and accept(hands):
+            said.append("what was changed around the runs is meant")
+        if said:
+            text = "; ".join(said)[:20_000]
+            write(hands, folder, lambda **head: Noted(**head, by=decisions.who(), text=text))
+        return said
+
+
+def put_back(hands: Hands, folder: IssueFolder, position: Position) -> list[str]:
     """Put back what was changed during the Issue's runs and has not been changed since; what was done, in words.
 
     Newest run first, so that several changes of one thing are undone one after the other. What is replaced goes into

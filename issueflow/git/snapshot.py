@@ -78,9 +78,14 @@ class Looked:
     left_out: list[tuple[str, str]] = field(default_factory=list)
 
 
-def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[str]) -> Lens:
-    """Make the lens for a worktree that no agent has touched yet: settings, excludes, attributes and index of now."""
-    settings = repository.settings(_at(place))
+def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[str], *, touched: bool = False) -> Lens:
+    """Make the lens for a worktree that no agent has touched yet: settings, excludes, attributes and index of now.
+
+    `touched` is for one that an agent had: its settings may be the agent's, and none that names a program is taken.
+    """
+    settings = repository.settings() if touched else repository.settings(_at(place))
+    if touched:
+        settings = {key: values for key, values in settings.items() if not key.startswith("filter.")}
     make_folder(folder)
     make_folder(folder / "objects")
     make_folder(folder / "refs")
@@ -95,7 +100,7 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
         shutil.copyfile(place.admin / "info" / "sparse-checkout", folder / "info" / "sparse-checkout")
     shutil.copy2(place.admin / "index", folder / "index")
     lens = Lens(folder, repository.common / "objects", place.path)
-    tracked = _folders(_paths(git(repository.folder, "ls-files", "-z", env=_at(place))))
+    tracked = set() if touched else _folders(_paths(git(repository.folder, "ls-files", "-z", env=_at(place))))
     own = [b"/" + RUN_FOLDER.encode(), *(name.encode() for name in caches if name.encode() not in tracked)]
     replace_file(
         folder / "info" / "exclude", _read(repository.common / "info" / "exclude") + b"\n" + b"\n".join(own) + b"\n"

@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from issueflow.hosts import processes, runner
 from issueflow.hosts.glance import UNSEEN, agent_lives, agent_of, elsewhere, words
 from issueflow.models import Life, Sight
 
+LEAVING = 2.0  # seconds between a runner's last act, its exit record, and its end; it takes milliseconds
 READY_LIMIT = 10.0  # seconds a runner may take to come up; it only has to start Python and take a lock
 
 
@@ -40,7 +42,11 @@ def submit(folder: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-I", os.fspath(Path(runner.__file__).resolve()), os.fspath(folder)],
             cwd=folder,
-            env={**os.environ, "ISSUEFLOW_READY": str(theirs)},
+            env={
+                **os.environ,
+                "ISSUEFLOW_READY": str(theirs),
+                processes.MINDS: f"{folder.parents[1].name}/{folder.name}",
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -77,6 +83,16 @@ def _sight(folder: Path, started: dict[str, Any] | None, runner_life: Life, mark
     if lives is None:
         return Sight(started is not None, exited, runner_life, Life.UNKNOWN, UNSEEN)
     return Sight(started is not None, exited, runner_life, Life.ALIVE if lives else Life.DEAD, words(started))
+
+
+def is_over(folder: Path) -> bool:
+    """Has the runner of a run that has an exit record gone, as it does right after writing it?"""
+    until = time.monotonic() + LEAVING
+    while True:
+        with idle(folder) as free:
+            if free or time.monotonic() > until:
+                return free
+        time.sleep(0.01)
 
 
 def cancel(folder: Path, mark: str) -> None:

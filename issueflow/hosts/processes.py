@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK = "ISSUEFLOW_RUN"
-_MARKED = MARK.encode() + b"="
+MINDS = "ISSUEFLOW_RUNNER"  # carried by runners; orphans of an agent that shed its mark become children of its runner
 PATIENCE = 10.0  # seconds for ps or lsof, which can hang on a dead network disk
 PROC = Path("/proc")
 HAS_PROC = (PROC / "self" / "stat").exists() and os.environ.get("ISSUEFLOW_NO_PROC") != "1"
@@ -116,9 +116,9 @@ def marks() -> dict[int, str]:
     return {pid: mark for pid, mark in found.items() if mark and _runs(pid)}
 
 
-def _mark_of(variables: list[bytes]) -> str | None:
-    marks = [item.split(b"=", 1)[1].decode(errors="replace") for item in variables if item.startswith(_MARKED)]
-    return marks[0] if marks else None
+def _mark_of(variables: list[bytes], name: str = MARK) -> str | None:
+    marks = [item.partition(b"=")[2] for item in variables if item.startswith(f"{name}=".encode())]
+    return marks[0].decode(errors="replace") if marks else None
 
 
 def group(leader: Identity) -> list[int] | None:
@@ -150,7 +150,8 @@ def run_of(pid: int) -> str | None:
     rows = table() or {}
     shown = {} if HAS_PROC else _words_from_ps() or {}
     while pid > 1:
-        if mark := _mark_of(_environment(pid) if HAS_PROC else shown.get(pid, [])):
+        words = _environment(pid) if HAS_PROC else shown.get(pid, [])
+        if mark := _mark_of(words) or _mark_of(words, MINDS):
             return mark
         if pid not in rows:
             return None

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -21,13 +22,14 @@ from typing import IO, Any
 if __name__ == "__main__":  # isolated mode has no path to a checkout; last, so that it shadows nothing
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from issueflow.files import claim_file, crash_point, private, read_json, to_json
+from issueflow.files import claim_file, crash_point, make_folder, private, read_json, replace_file, to_json
 from issueflow.hosts import processes
 from issueflow.hosts.redact import Secrets, Stream
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: orphans among our descendants become our children, so that none is missed
 BEAT = 0.05  # seconds between looks at the agent
 CHUNK = 65536
+MOST_HELD = 1 << 24  # bytes of one file that are held; an index of a hundred thousand files has ten million
 TAIL = 4000
 
 
@@ -83,7 +85,8 @@ def _mind(folder: Path, launch: dict[str, Any]) -> None:
         how = _run(folder, launch, secrets)
     crash_point("runner.ended")
     now = time.time()
-    claim_file(folder / "exit.json", to_json({**how, "ended": int(now), "seconds": round(now - begun, 3)}))
+    # In the place of whatever is there: while this process holds the lock, nobody else may say how the run ended.
+    replace_file(folder / "exit.json", to_json({**how, "ended": int(now), "seconds": round(now - begun, 3)}))
     crash_point("runner.exit")
 
 
@@ -151,6 +154,7 @@ def _environment(launch: dict[str, Any]) -> dict[str, str]:
 
 def _run(folder: Path, launch: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
     """Start the agent, wait for it, end its tree; give how it ended."""
+    sealed = _Sealed(folder)
     with Path(launch["stdin"]).open("rb") as prompt:
         try:
             agent = subprocess.Popen(
@@ -173,6 +177,7 @@ def _run(folder: Path, launch: dict[str, Any], secrets: Secrets) -> dict[str, An
     how = _wait(agent, launch)
     left_over = _end_tree(agent.pid, launch["env"][processes.MARK])
     agent.wait()
+    sealed.mend()
     for log in logs:
         log.join(timeout=5)
     return {**how, "left_over": left_over}
@@ -184,6 +189,51 @@ def _write_down(path: Path, pid: int) -> None:
     if identity:
         with contextlib.suppress(OSError), open(path, "w", opener=private) as file:
             file.write(to_json(identity.as_dict()))
+
+
+class _Sealed:
+    """The run's files as they were before the agent, in this process's memory, where the agent does not reach.
+
+    What it has changed is put back and named in `tampered.json`; what it has added to the private git directory, where
+    git would obey it, is moved to `foreign/`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.held = {path: data for path in self._files() if (data := self._read(path)) is not None}
+
+    def _files(self) -> list[Path]:
+        own = [path for path in self.folder.iterdir() if path.suffix == ".json" or path.name == "prompt.md"]
+        return own + [Path(top, name) for top, _, names in os.walk(self.folder / "git") for name in names]
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            if stat.S_ISREG(path.lstat().st_mode) and path.stat().st_size <= MOST_HELD:
+                return path.read_bytes()
+        except OSError:
+            pass
+        return None
+
+    def mend(self) -> None:
+        """Put back what is not as it was. What the disk refuses is left to the engine, which checks what it reads."""
+        private = self.folder / "git"
+        changed = [path for path, data in self.held.items() if self._read(path) != data]
+        added = [path for path in self._files() if path not in self.held and private in path.parents]
+        for path in [*changed, *added]:
+            with contextlib.suppress(OSError):
+                if os.path.lexists(path):
+                    aside = make_folder(self.folder / "foreign") / path.name
+                    path.rename(
+                        aside if not os.path.lexists(aside) else aside.with_name(f"{path.name}.{time.time_ns()}")
+                    )
+                if path in self.held:
+                    replace_file(make_folder(path.parent) / path.name, self.held[path])
+        named = sorted(os.fspath(path.relative_to(self.folder)) for path in [*changed, *added])
+        if (self.folder / "exit.json").exists():
+            named.append("exit.json")
+        if named:
+            with contextlib.suppress(OSError):
+                replace_file(self.folder / "tampered.json", to_json({"files": named}))
 
 
 def _wait(agent: "subprocess.Popen[bytes]", launch: dict[str, Any]) -> dict[str, Any]:

@@ -158,6 +158,11 @@ class IssueFolder:
             raise Damaged(f"{self.journal} is empty", f"issueflow resume {self.name}")
         return found
 
+    def whole(self) -> bytes:
+        """The journal as bytes, without a last line that a crash left unfinished."""
+        raw = self.journal.read_bytes()
+        return raw[: raw.rfind(b"\n") + 1]
+
     def sound_part(self) -> bytes:
         """The journal up to its first line that cannot be read or does not follow the one before it."""
         sound, previous = b"", ""
@@ -223,13 +228,18 @@ class IssueFolder:
             replace_file(self.folder / f"issue.yaml.edited-{sha256(edited)[:8]}", edited)
         replace_file(path, text)
 
+    def rendered(self) -> int:
+        """How many entries the journal had when issue.yaml was written; 0 when it is not there, or was edited."""
+        try:
+            head = (self.folder / "issue.yaml").read_text(errors="replace").partition("\n")[2]
+        except OSError:
+            return 0
+        match = DIGEST.match(head)
+        return int(match[1]) if match and self.edited() is None else 0
+
     def _is_rendered(self, entries: int) -> bool:
         """Does issue.yaml stand for the journal as it is, untouched?"""
-        try:
-            head = (self.folder / "issue.yaml").read_text(errors="replace").splitlines()[1]
-        except (OSError, IndexError):
-            return False
-        return head.startswith(f"# entry {entries},") and self.edited() is None
+        return self.rendered() == entries
 
     def edited(self) -> bytes | None:
         """The content of issue.yaml if somebody changed it by hand, None if it is as it was rendered or absent."""
