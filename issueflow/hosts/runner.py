@@ -200,6 +200,7 @@ class _Sealed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.folders = [Path(top) for top, _, _ in os.walk(folder / "git")]
         self.held = {path: data for path in self._files() if (data := self._read(path)) is not None}
 
     def _files(self) -> list[Path]:
@@ -217,6 +218,9 @@ class _Sealed:
     def mend(self) -> None:
         """Put back what is not as it was. What the disk refuses is left to the engine, which checks what it reads."""
         private = self.folder / "git"
+        with contextlib.suppress(OSError):
+            for path in self.folders:
+                make_folder(path)
         changed = [path for path, data in self.held.items() if self._read(path) != data]
         added = [path for path in self._files() if path not in self.held and private in path.parents]
         for path in [*changed, *added]:
