@@ -147,7 +147,9 @@ def _agree(hands: Hands, folder: IssueFolder, whole: bytes, recorded: bytes | No
     last = _unrecorded(folder, recorded)
     if last is None:
         if recorded is None:
-            sentence = f"the record {record_ref(folder.name)} is gone; --accept makes it again from the journal"
+            sentence = (
+                f"the record {record_ref(folder.name)} is gone or holds no journal; --accept makes it again from ours"
+            )
             raise Damaged(sentence, f"issueflow resume {folder.name} --accept")
         raise _two_stories(folder)
     if last.kind in SAID:

@@ -8,8 +8,10 @@ from issueflow.engine.issues import delivered_branch
 from issueflow.git import record
 from issueflow.machine import Position
 from issueflow.machine.chain import Link, chain
-from issueflow.models import Document
+from issueflow.models import Document, branch_name
 from issueflow.store.issue import IssueFolder, sha256
+
+KEEP = "refs/issueflow-keep"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ def examine(hands: Hands, folder: IssueFolder, position: Position) -> Iterator[F
     links = chain(position)
     for link in links:
         yield _link(link)
+    if not position.is_over:  # afterwards a person may delete what was merged
+        yield from _refs(hands, position)
     yield from _head(hands, position, {link.stage for link in links})
 
 
@@ -75,6 +79,23 @@ def _link(link: Link) -> Finding:
     good = link.verdict in ("approve", "pass", "none", "skip")
     stale = f"; stale: {', '.join(link.stale)} changed since" if link.stale else ""
     return Finding(link.stage, good and not link.stale, bound + stale)
+
+
+def _refs(hands: Hands, position: Position) -> Iterator[Finding]:
+    """The refs that hold the work: only those that are gone, or no longer hold it, are told."""
+    at = hands.repository.refs(f"refs/heads/{position.created.prefix}/{position.issue}", f"{KEEP}/{position.issue}")
+    for run in position.runs:
+        closing = run.ended or run.dropped
+        for ref in closing.code.kept if closing else ():
+            if ref not in at:
+                yield Finding("kept work", False, f"{ref} is gone")
+    if position.head_run is None:
+        return
+    branch = branch_name(position.created.prefix, position.issue, position.head_run.started.name)
+    tip = at.get(f"refs/heads/{branch}")
+    if tip is None or not hands.repository.is_ancestor(position.head, tip):
+        detail = f"{branch} {'is gone' if tip is None else f'was moved to {tip[:12]}'}; `git branch -f` puts it back"
+        yield Finding("branch", False, detail)
 
 
 def _head(hands: Hands, position: Position, judged: set[str]) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from issueflow.errors import GitFailed
 from issueflow.git.command import ZERO, git, run, text
 from issueflow.git.refs import Repository
 from issueflow.models import Identity, record_ref
@@ -64,11 +63,8 @@ def recorded(repository: Repository, issue: str) -> dict[str, bytes] | None:
 
 
 def journal(repository: Repository, issue: str) -> bytes | None:
-    """The journal as last recorded, None when there is no record."""
-    found = recorded_file(repository, issue, "journal.jsonl")
-    if found is None and repository.commit(record_ref(issue)):
-        raise GitFailed(["cat-file", "blob"], 128, f"the record of {issue} holds no journal")
-    return found
+    """The journal as last recorded, None when there is no record, or one of something else."""
+    return recorded_file(repository, issue, "journal.jsonl")
 
 
 def recorded_file(repository: Repository, issue: str, name: str) -> bytes | None:

@@ -45,7 +45,7 @@ def submit(folder: Path) -> None:
             env={
                 **os.environ,
                 "ISSUEFLOW_READY": str(theirs),
-                processes.MINDS: f"{folder.parents[1].name}/{folder.name}",
+                processes.MINDS: f"{folder.parents[1].name}/{folder.name}/runner",
             },
             stdin=subprocess.DEVNULL,
             stdout=log,
