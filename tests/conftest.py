@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +248,11 @@ def repo(make_repo: Callable[..., Repo]) -> Repo:
     made = make_repo()
     made.setup()
     return made
+
+
+def sampled(values: Iterable[Any], *quick: Any) -> list[Any]:
+    """Parameters of which only those in `quick` run every time; the others are for the rotating sample."""
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 # ── scripts ──

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PAIR, Repo, approve, develop, done, plan, quick, walk_through
+from conftest import PAIR, Repo, approve, develop, done, plan, quick, sampled, walk_through
 
 from issueflow.cli.app import VERBS
 
@@ -200,7 +200,7 @@ def test_no_setting_hook_or_attribute_of_an_agent_runs_anything(repo: Repo, evil
         assert name in noticed
 
 
-@pytest.mark.parametrize("key", STOPPING)
+@pytest.mark.parametrize("key", sampled(STOPPING, "filter.evil.smudge"))
 def test_a_setting_that_cannot_be_switched_off_stops_the_walk_until_it_is_put_back(
     repo: Repo, evil: Evil, key: str
 ) -> None:
@@ -325,7 +325,9 @@ SWAPS: list[Callable[[Path], str]] = [
 ]
 
 
-@pytest.mark.parametrize("swap", SWAPS, ids=lambda swap: swap.__name__)
+@pytest.mark.parametrize(
+    "swap", sampled(SWAPS, rewritten_commondir, no_private_directory), ids=lambda swap: swap.__name__
+)
 def test_a_worktree_that_is_made_to_belong_elsewhere_runs_nothing_and_is_recorded(
     repo: Repo, evil: Evil, swap: Callable[[Path], str]
 ) -> None:
@@ -381,7 +383,7 @@ HIDING = {
 }
 
 
-@pytest.mark.parametrize("how", HIDING)
+@pytest.mark.parametrize("how", sampled(HIDING, "assume-unchanged", "replace", "no-diff"))
 def test_the_reviewer_sees_what_was_hidden(repo: Repo, tmp_path: Path, how: str) -> None:
     look = {"run": ["cp", ".issueflow-run/diff.patch", str(tmp_path / "seen")]}
     repo.setup(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Repo, develop, done, quick, walk_through
+from conftest import Repo, develop, done, quick, sampled, walk_through
 
 Tamper = Callable[[Repo], None]
 SAVED: dict[str, Path] = {}  # walked once in each process of the suite, then copied back into its place
@@ -176,7 +176,9 @@ def test_a_journal_that_is_not_as_recorded_is_named_before_anything_is_done(at_d
     assert repo.git("for-each-ref", "refs/heads") == before
 
 
-@pytest.mark.parametrize("tamper", NAMED_BY_ADVANCE, ids=lambda tamper: tamper.__name__)
+@pytest.mark.parametrize(
+    "tamper", sampled(NAMED_BY_ADVANCE, append_an_approval, forge_the_record), ids=lambda tamper: tamper.__name__
+)
 def test_a_person_sets_it_right_with_one_command_and_nothing_is_lost(at_deliver: Repo, tamper: Tamper) -> None:
     repo = at_deliver
     sound, approvals = journal(repo).read_bytes(), sum(d.verb == "approve" for d in repo.position().decided)
@@ -342,7 +344,7 @@ WITHOUT_EFFECT: list[Tamper] = [
 ]
 
 
-@pytest.mark.parametrize("tamper", WITHOUT_EFFECT, ids=lambda tamper: tamper.__name__)
+@pytest.mark.parametrize("tamper", sampled(WITHOUT_EFFECT, WITHOUT_EFFECT[0]), ids=lambda tamper: tamper.__name__)
 def test_what_is_not_read_back_has_no_effect(at_deliver: Repo, tamper: Tamper) -> None:
     repo = at_deliver
     before = repo.position()
@@ -390,6 +392,7 @@ def test_what_a_run_changes_in_its_own_folder_is_put_back_and_named(repo: Repo) 
     assert "file config was" not in "".join(first.ended.code.noticed)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_say_itself_how_it_ended(repo: Repo) -> None:
     record_ = '{"status": "exited", "code": 0, "ended": 1, "seconds": 0, "detail": "", "left_over": 0}'
     wait = f"(run / 'exit.json').write_text('{record_}'); time.sleep(4)"
@@ -446,6 +449,7 @@ def test_entries_that_a_run_writes_itself_do_not_count(repo: Repo, script: str, 
     assert repo.git("show", f"{position.head}:app.py") == "2"
 
 
+@pytest.mark.slow
 def test_another_run_s_exit_record_is_not_believed_while_its_runner_lives(repo: Repo, tmp_path: Path) -> None:
     wait = {"run": ["sh", "-c", f"while ! test -e {tmp_path}/go; do sleep 0.05; done"]}
     repo.setup(quick([wait, {"write": "a", "text": ""}, done()]))
@@ -474,7 +478,7 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", sampled(CHOICES, "config.yaml"))
 def test_the_project_s_choices_changed_during_a_run_count_for_no_other(repo: Repo, name: str) -> None:
     before = {p: p.read_bytes() for p in (repo.path / ".issueflow").rglob("*") if p.is_file()}
     path = repo.path / ".issueflow" / name

@@ -108,7 +108,7 @@ def refuse_changed(hands: Hands, issue: str, run: str = "") -> None:
     `run` is the name of the run that is about to be prepared, whose own earlier preparation does not count.
     """
     suspects = read_json(hands.store.root / SUSPECTS) or {}
-    others = [path for path in (hands.store.root / OPEN).glob("*.json") if path.name != f"{issue}.{run}.json"]
+    others = [path for path in _open_runs(hands) if path.name != f"{issue}.{run}.json"]
     if not suspects and not others:
         return
     now = baseline.executing(hands.repository, hands.project)
@@ -130,13 +130,23 @@ def refuse_changed(hands: Hands, issue: str, run: str = "") -> None:
     )
 
 
+def _open_runs(hands: Hands) -> list[Path]:
+    """What was kept of runs that are not taken in yet; that of a run whose Issue was deleted meanwhile is no more."""
+    found = []
+    for path in (hands.store.root / OPEN).glob("*.json"):
+        issue, _, run = path.stem.partition(".")
+        if hands.store.issue(issue).run(run).is_dir():
+            found.append(path)
+    return found
+
+
 def accept(hands: Hands) -> bool:
     """A person says that all is as it should be: further runs go by what is there now. Was anything in question?"""
     with hands.store.lock():
         suspected = (hands.store.root / SUSPECTS).exists()
         (hands.store.root / SUSPECTS).unlink(missing_ok=True)
         now = baseline.executing(hands.repository, hands.project)
-        for path in (hands.store.root / OPEN).glob("*.json"):
+        for path in _open_runs(hands):
             suspected = suspected or read_json(path) != now
             replace_file(path, to_json(now))
     return suspected
