@@ -172,6 +172,10 @@ def test_a_journal_that_is_not_as_recorded_is_named_before_anything_is_done(at_d
             assert stopped.returncode == 1
             assert re.search(f"{NAMED_BY_ADVANCE[tamper]}|tell different stories", stopped.stderr), stopped.stderr
             assert "hint: " in stopped.stderr
+    shown = repo.cli("status", "1")
+    assert re.search(f"{NAMED_BY_ADVANCE[tamper]}|tell different stories", shown.stdout + shown.stderr) or (
+        tamper is empty_the_journal
+    )
     assert repo.cli("verify", "1").returncode == 1
     assert repo.git("for-each-ref", "refs/heads") == before
 
@@ -218,6 +222,25 @@ def test_an_entry_of_the_engine_that_the_record_lacks_is_made_again_from_the_fac
     position = repo.advance()
     assert (position.presented.stage, position.stage) == ("deliver", "deliver")
     assert repo.cli("verify", "1").stdout.count("✗") == 1
+
+
+def test_a_record_from_elsewhere_writes_nothing_outside_its_issue(at_deliver: Repo) -> None:
+    """Records come by fetch, and git takes a tree with any name when asked to."""
+    repo, blob = at_deliver, at_deliver.git("hash-object", "-w", "--stdin", input=b"#!/bin/sh\n")
+    inner = b"100644 planted\0" + bytes.fromhex(blob)
+    rows = [row.split() for row in repo.git("ls-tree", record(repo)).splitlines()]
+    for name in ("..", "../.."):
+        tree = repo.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", input=inner)
+        rows.append(["40000", "tree", tree, name])
+    entries = [(name.encode(), mode.lstrip("0").encode(), bytes.fromhex(id_)) for mode, _, id_, name in rows]
+    whole = b"".join(mode + b" " + name + b"\0" + id_ for name, mode, id_ in sorted(entries))
+    made = repo.git("hash-object", "-w", "-t", "tree", "--literally", "--stdin", input=whole)
+    commit = repo.git("commit-tree", made, "-p", record(repo), "-m", "x")
+    repo.git("update-ref", "refs/issueflow-records/ISSUE-1", commit)
+    shutil.rmtree(issue(repo))
+    assert repo.cli("status", "1").returncode == 0
+    assert not list(repo.path.rglob("planted"))
+    assert repo.position().stage == "deliver"
 
 
 # ── files and refs beside them ──
@@ -427,14 +450,13 @@ APPROVE = "append(kind='decided', verb='{}', by='pat', stage='deliver', message=
 @pytest.mark.parametrize(
     ("script", "stops"),
     [
-        (FORGE + ENDED, False),
-        (FORGE + APPROVE.format("approve"), True),
-        (FORGE + APPROVE.format("cancel"), True),
-        (FORGE + ENDED + APPROVE.format("approve"), True),
-        ("(run.parents[1] / 'journal.jsonl').unlink()", None),
-        ("(run.parents[1] / 'journal.jsonl').write_bytes(b'')", True),
+        pytest.param(FORGE + ENDED, False, id="a result"),
+        pytest.param(FORGE + APPROVE.format("approve"), True, id="an approval", marks=pytest.mark.slow),
+        pytest.param(FORGE + APPROVE.format("cancel"), True, id="a cancellation", marks=pytest.mark.slow),
+        pytest.param(FORGE + ENDED + APPROVE.format("approve"), True, id="both"),
+        pytest.param("(run.parents[1] / 'journal.jsonl').unlink()", None, id="removed", marks=pytest.mark.slow),
+        pytest.param("(run.parents[1] / 'journal.jsonl').write_bytes(b'')", True, id="emptied", marks=pytest.mark.slow),
     ],
-    ids=["a result", "an approval", "a cancellation", "result and approval", "removed", "emptied"],
 )
 def test_entries_that_a_run_writes_itself_do_not_count(repo: Repo, script: str, stops: bool | None) -> None:
     play(repo, act(script))

@@ -80,6 +80,8 @@ def _status_of(here: "Project", name: str, as_json: bool) -> int:
 
 def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list[tuple[str, str]]:
     """What only this form of status may ask git for, or look at other files for."""
+    from issueflow.engine.issues import dispute
+
     extra = []
     base_name = position.created.base_name
     if base_name and (note := here.repository.behind_upstream(base_name)):
@@ -90,6 +92,8 @@ def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list
         behind = here.repository.count(f"{position.base}..{base_name}")
         if behind:
             extra.append(("behind", f"{base_name.removeprefix('refs/heads/')} has {behind} commits more by now"))
+    if wrong := dispute(here.repository, folder):
+        extra.append(("damaged", str(wrong)))
     if folder.edited() is not None:
         extra.append(
             ("edited", f"{folder.folder / 'issue.yaml'} was changed by hand; it is not read, and saved beside")

@@ -9,6 +9,7 @@ from issueflow.engine.hands import Hands
 from issueflow.errors import Damaged, TooNew, WrongWords
 from issueflow.files import crash_point, make_folder, replace_file, to_json
 from issueflow.git import record
+from issueflow.git.refs import Repository
 from issueflow.machine import Position, fold
 from issueflow.machine.state import row, state
 from issueflow.models import (
@@ -38,6 +39,9 @@ def find(hands: Hands, name: str) -> IssueFolder:
         files = record.recorded(hands.repository, name)
         if files is None:
             raise WrongWords(f"there is no {name} here", "issueflow status")
+        if "journal.jsonl" not in files:
+            ref = record_ref(name)
+            raise Damaged(f"{name} has no directory, and its record {ref} holds no journal", f"git log {ref}")
         _restore(hands, folder, files)
     return folder
 
@@ -135,29 +139,40 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     return position
 
 
-def _agree(hands: Hands, folder: IssueFolder, whole: bytes, recorded: bytes | None) -> None:
-    """Make the journal what the record says, or its one lawful continuation."""
+def dispute(repository: Repository, folder: IssueFolder) -> Damaged | None:
+    """What is wrong between journal and record that only a person can settle; changes nothing."""
+    recorded, whole = record.journal(repository, folder.name), folder.whole()
+    return _dispute(folder, whole, recorded) if recorded != whole else None
+
+
+def _dispute(folder: IssueFolder, whole: bytes, recorded: bytes | None) -> Damaged | None:
+    ref, name = record_ref(folder.name), folder.name
     if recorded is not None and recorded.startswith(whole):
-        if folder.rendered() < recorded.count(b"\n"):  # issue.yaml is written between the two
-            ref, name = record_ref(folder.name), folder.name
-            sentence = f"the record {ref} holds entries that {folder.journal} never had; --restore takes them in"
-            raise Damaged(sentence, f"issueflow resume {name} --restore")
-        replace_file(folder.journal, recorded)
-        return
+        if folder.rendered() >= recorded.count(b"\n"):  # issue.yaml is written between the two
+            return None
+        sentence = f"the record {ref} holds entries that {folder.journal} never had; --restore takes them in"
+        return Damaged(sentence, f"issueflow resume {name} --restore")
     last = _unrecorded(folder, recorded)
+    if recorded is None and (last is None or last.kind != "created"):
+        sentence = f"the record {ref} is gone or holds no journal; --accept makes it again from {folder.journal}"
+        return Damaged(sentence, f"issueflow resume {name} --accept")
     if last is None:
-        if recorded is None:
-            sentence = (
-                f"the record {record_ref(folder.name)} is gone or holds no journal; --accept makes it again from ours"
-            )
-            raise Damaged(sentence, f"issueflow resume {folder.name} --accept")
-        raise _two_stories(folder)
+        return _two_stories(folder)
     if last.kind in SAID:
         sentence = f"{_words(last)} stands in {folder.journal} and not in the record: it does not count"
-        raise Damaged(sentence, f"issueflow resume {folder.name}")
-    if last.kind not in KEPT:
-        if isinstance(last, Started) and folder.run(last.name).exists():
-            raise _two_stories(folder)  # its preparation comes after the record: that was moved back
+        return Damaged(sentence, f"issueflow resume {name}")
+    if isinstance(last, Started) and folder.run(last.name).exists():
+        return _two_stories(folder)  # its preparation comes after the record: that was moved back
+    return None
+
+
+def _agree(hands: Hands, folder: IssueFolder, whole: bytes, recorded: bytes | None) -> None:
+    """Make the journal what the record says, or its one lawful continuation."""
+    if wrong := _dispute(folder, whole, recorded):
+        raise wrong
+    if recorded is not None and recorded.startswith(whole):
+        catch_up(hands, folder)
+    elif folder.entries()[-1].kind not in KEPT:
         _take_back(folder)
 
 

@@ -55,11 +55,18 @@ def _listing(repository: Repository, commit: str) -> dict[str, str]:
 
 
 def recorded(repository: Repository, issue: str) -> dict[str, bytes] | None:
-    """Every file of the Issue's last record by name, None when there is no record."""
+    """Every file of the Issue's last record by name, None when there is no record.
+
+    A name that leads out of the directory is left out: records come from elsewhere by fetch, and git checks no tree.
+    """
     at = repository.commit(record_ref(issue))
     if not at:
         return None
-    return {name: git(repository.folder, "cat-file", "blob", blob) for name, blob in _listing(repository, at).items()}
+    return {
+        name: git(repository.folder, "cat-file", "blob", blob)
+        for name, blob in _listing(repository, at).items()
+        if ".." not in name.split("/")
+    }
 
 
 def journal(repository: Repository, issue: str) -> bytes | None:
