@@ -399,12 +399,11 @@ def test_the_reviewer_sees_what_was_hidden(repo: Repo, tmp_path: Path, how: str)
 
 
 def test_a_filter_of_the_person_s_goes_on_working(repo: Repo, evil: Evil) -> None:
-    """As git-lfs does it: what is committed is a pointer, what lies in every worktree is the content."""
-    store = evil.folder / "store"
-    store.mkdir()
-    put = f"cat > {store}/new; s=$(sha1sum < {store}/new); mv {store}/new {store}/${{s%% *}}; echo $s\n"
-    for word, text in (("clean", put), ("smudge", f"read s rest; cat {store}/$s\n")):
-        (evil.folder / word).write_text(text)
+    """As git-lfs does it: a pointer is committed, the content lies in the git directory and in every worktree."""
+    store = 'store="$(git config lfs.storage || echo "$(git rev-parse --git-common-dir)/lfs")"; mkdir -p "$store"\n'
+    put = 'cat > "$store/new"; s=$(sha1sum < "$store/new"); mv "$store/new" "$store/${s%% *}"; echo ${s%% *}\n'
+    for word, text in (("clean", put), ("smudge", 'read s; cat "$store/$s"\n')):
+        (evil.folder / word).write_text(store + text)
         repo.git("config", f"filter.store.{word}", f"sh {evil.folder / word}")
     repo.git("config", "filter.store.required", "true")
     repo.write(".gitattributes", "*.bin filter=store\n")

@@ -28,6 +28,7 @@ CARRIED = (
     "core.bigfilethreshold",
     "core.sparsecheckout",
     "core.sparsecheckoutcone",
+    "lfs.storage",
 )
 SEALED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
 
@@ -90,7 +91,10 @@ def grind(repository: Repository, place: Place, folder: Path, caches: Iterable[s
     make_folder(folder / "objects")
     make_folder(folder / "refs")
     make_folder(folder / "info")
-    replace_file(folder / "config", _config(settings))
+    # git-lfs keeps contents in the git directory it is called for: they belong to the repository, not into the lens.
+    storage = repository.common / settings.get("lfs.storage", ["lfs"])[-1]
+    config = _config({**settings, "lfs.storage": [os.fspath(storage)]})
+    replace_file(folder / "config", os.fsencode(config))
     excludes = _setting_file(settings, "core.excludesfile", "ignore")
     attributes = _setting_file(settings, "core.attributesfile", "attributes")
     replace_file(folder / "excludes", excludes)
