@@ -68,10 +68,11 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 class Repo:
     """A real repository with `.issueflow/`, and the handful of things tests do with one."""
 
+    meddled = False  # set by a test whose agent changes what is the person's
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.prefix = "issueflow"
-        self.meddled = False  # set by a test whose agent changes what is the person's
 
     # ── files and git ──
 

@@ -13,6 +13,9 @@ from conftest import PAIR, Repo, approve, develop, done, plan, quick, sampled, w
 
 from issueflow.cli.app import VERBS
 
+# Agents and people of these tests change what is the person's, on purpose.
+meddling = pytest.fixture(autouse=True)(lambda monkeypatch: monkeypatch.setattr(Repo, "meddled", True))
+
 # Settings under which git runs a program; those below `STOPPING` cannot be switched off by name on a command line.
 KEYS = (
     "core.fsmonitor",

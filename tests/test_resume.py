@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from conftest import Repo, done, quick
 
+from issueflow.engine import launch
 from issueflow.hosts import processes
 
 EDIT = {"write": "app.py", "text": "print('two')\n"}
@@ -23,6 +25,10 @@ def all_of(repo: Repo) -> dict[str, Any]:
     top = repo.path / ".git" / "issueflow"
     files = {os.fspath(p): p.read_bytes() for p in top.rglob("*") if p.is_file() and p.name not in UNTOLD}
     return {**files, "refs": repo.git("for-each-ref"), "worktrees": repo.git("worktree", "list", "--porcelain")}
+
+
+def interrupt(*anything: object) -> bool:
+    raise KeyboardInterrupt
 
 
 def plan(repo: Repo, *words: str) -> list[dict[str, str]]:
@@ -123,22 +129,18 @@ def test_what_a_closed_run_left_running_is_found_and_ended(repo: Repo) -> None:
         assert stray.wait(10) < 0
 
 
-def test_a_run_of_another_machine_is_asked_about_by_its_name_and_given_up_on_a_word(repo: Repo) -> None:
+def test_a_run_of_another_machine_is_asked_about_by_its_name_and_given_up_on_a_word(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record says so when it comes here while the run goes on there."""
     repo.script(quick([EDIT, done()]))
     repo.new("# Do it\n", "--workflow", "quick")
-    repo.advance(once=True)
-    folder = repo.hands.store.issue("ISSUE-1")
-    lines = folder.journal.read_bytes().splitlines(keepends=True)
-    entry = json.loads(lines[1])
-    assert entry["machine"] == processes.machine()
-    entry["machine"] = "elsewhere"  # as the record of another machine has it, fetched while its run went on
-    folder.journal.write_bytes(lines[0] + json.dumps(entry, separators=(",", ":")).encode() + b"\n")
-    run = repo.run_folder("01-develop")
-    for path in run.iterdir():
-        if path.is_file():
-            path.unlink()
-    repo.git("update-ref", "-d", "refs/issueflow-records/ISSUE-1")
-    run.joinpath("started.json").write_text(json.dumps({"restored": True, "machine": "elsewhere"}))
+    with monkeypatch.context() as there:
+        there.setattr(processes, "machine", lambda: "elsewhere")
+        there.setattr(launch, "prepare", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            repo.advance()
+    shutil.rmtree(repo.hands.store.issue("ISSUE-1").folder)
     for verb in ("advance", "resume"):
         said = repo.cli(verb, "1")
         assert said.returncode == 4

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from conftest import Repo, develop, done, quick, sampled, walk_through
 
+# Agents and people of these tests change what is the person's, on purpose.
+meddling = pytest.fixture(autouse=True)(lambda monkeypatch: monkeypatch.setattr(Repo, "meddled", True))
+
 Tamper = Callable[[Repo], None]
 SAVED: dict[str, Path] = {}  # walked once in each process of the suite, then copied back into its place
 

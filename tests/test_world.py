@@ -33,6 +33,9 @@ from issueflow.hosts import processes
 from issueflow.machine import Position
 from issueflow.store import issue as store_issue
 
+# Agents and people of these tests change what is the person's, on purpose.
+meddling = pytest.fixture(autouse=True)(lambda monkeypatch: monkeypatch.setattr(Repo, "meddled", True))
+
 EXAMPLES = int(os.environ.get("ISSUEFLOW_EXAMPLES", "150"))
 PARTS = 6  # the walks are shared out among this many tests, for machines with several cores
 STEPS = 10  # rules in one walk

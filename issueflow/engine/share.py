@@ -1,7 +1,7 @@
 """Issues that came from, or go to, another clone: their records fetched and taken in, or pushed."""
 
 from issueflow.engine.hands import Hands
-from issueflow.engine.issues import find, settle
+from issueflow.engine.issues import catch_up, find, settle
 from issueflow.git import record, remote
 
 
@@ -17,6 +17,7 @@ def fetch(hands: Hands, name: str) -> list[str]:
         if record.journal(hands.repository, issue) is not None:
             folder = find(hands, issue)
             with folder.lock("fetch"):
+                catch_up(hands, folder)  # what a person fetches is meant
                 settle(hands, folder)
     return moved
 
