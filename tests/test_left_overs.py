@@ -38,6 +38,15 @@ def test_a_lock_file_that_a_killed_git_left_stops_nothing(begun: Repo, lock: str
     assert not (begun.path / ".git" / lock).exists()
 
 
+@pytest.mark.usefixtures("impatient")
+def test_the_lock_file_of_a_deletion_that_was_killed_after_the_deed_goes_too(begun: Repo) -> None:
+    position = begun.advance()
+    (begun.run_folder("02-verify") / "tidy.json").unlink()
+    (begun.path / ".git" / "packed-refs.lock").touch()
+    assert begun.advance() == position
+    assert not (begun.path / ".git" / "packed-refs.lock").exists()
+
+
 def test_a_lock_file_that_changes_hands_is_somebody_s_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

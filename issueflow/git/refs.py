@@ -10,6 +10,7 @@ from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
 from issueflow.git.command import ZERO, git, run, text
+from issueflow.git.layout import locate
 from issueflow.models import Identity
 
 LOCK_TRIES = 20
@@ -120,7 +121,7 @@ class Repository:
         """Run `update-ref WORDS` on `ref`, which is expected at `old`; exit code and standard error.
 
         git holds a lock for milliseconds. One that stays as it is was left by a git that died: that of a ref of ours
-        is removed; that of all refs only while no git runs at all, since a person's `gc` may hold it for long.
+        is removed; that of all refs only while no git works here, since a person's `gc` may hold it for long.
         """
         packed = self.common / "packed-refs.lock"
         for _ in range(LOCK_TRIES):
@@ -130,7 +131,7 @@ class Repository:
                 break
             met = _outwait(self.lock_of(ref), LOCK_AGE)
             if packed.name in told:
-                met |= _outwait(packed, PACKING_AGE, _no_git_runs) and not packed.exists()
+                met |= _outwait(packed, PACKING_AGE, self._is_free) and not packed.exists()
             # While another git packs refs, one is now and then told to be elsewhere though it is not.
             misread = "but expected" in told and self.refs(ref).get(ref, ZERO) == old
             if not (met or misread or ("File exists" in told and packed.name not in told)):
@@ -155,11 +156,32 @@ class Repository:
             ) from error
 
     def delete(self, ref: str, old: str) -> None:
-        """Delete `ref` if it is at `old`; fine when it is gone already. Lock files are met as in `move`."""
+        """Delete `ref` if it is at `old`; fine when it is gone already. Lock files are met as in `move`.
+
+        Also when it is gone: a git that was killed while it deleted the ref has left them.
+        """
         if self.refs(ref).get(ref):
             code, told = self._update(ref, old, "-d", ref, old)
             if code != 0:
                 raise self._failed(ref, code, told)
+        else:
+            _outwait(self.lock_of(ref), LOCK_AGE)
+            _outwait(self.common / "packed-refs.lock", PACKING_AGE, self._is_free)
+
+    def _is_free(self) -> bool:
+        """Does no git work in this repository? False where that cannot be told."""
+        names = [entry for entry in Path("/proc").glob("[0-9]*") if _name_of(entry) == "git"]
+        return Path("/proc/self").exists() and not any(self._works_here(entry) for entry in names)
+
+    def _works_here(self, process: Path) -> bool:
+        try:
+            return locate((process / "cwd").readlink()).common == self.common
+        except FileNotFoundError:
+            return False  # it has ended
+        except IssueflowError:
+            return False  # it works outside of any repository
+        except OSError:
+            return True
 
     def drop_lock(self, ref: str) -> None:
         """Remove the lock file of one of our own refs; only for callers who know that nobody of ours is alive."""
@@ -221,12 +243,6 @@ def _outwait(lock: Path, age: float, may: Callable[[], bool] = lambda: True) -> 
             break
         time.sleep(LOCK_PAUSE)
     return first is not None
-
-
-def _no_git_runs() -> bool:
-    """Is there no process called git on this machine? False where that cannot be told."""
-    names = [_name_of(entry) for entry in Path("/proc").glob("[0-9]*")]
-    return bool(names) and "git" not in names
 
 
 def _name_of(process: Path) -> str:
