@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Repo, approve, develop, done, finding, plan, reject
+from conftest import ROOT, Repo
+from faults.invariants import outcome
+from faults.walks import default_script, quick_script
 
 from issueflow.engine import decisions
 from issueflow.machine import Position
@@ -34,41 +36,6 @@ def named_points() -> list[str]:
 ELSEWHERE = {"drop.lost", "journal.created", "rendered.created", "recorded.created"}
 
 
-# The bench's folder comes by the environment, so that the script, and with it the tree, is the same in every walk.
-LOG_START = {"run": ["sh", "-c", 'echo "$ISSUEFLOW_RUN" >> "$BENCH/starts"']}
-
-
-def log_wrote(name: str) -> dict[str, Any]:
-    return {"run": ["sh", "-c", f'echo "$ISSUEFLOW_RUN {name}" >> "$BENCH/wrote"']}
-
-
-def honest(text: str) -> list[dict[str, Any]]:
-    """A developer who commits one file and leaves another uncommitted, and logs what it has written."""
-    return develop(
-        LOG_START,
-        {"write": "committed.txt", "text": text},
-        {"commit": f"agent: {text}"},
-        log_wrote("committed.txt"),
-        {"write": "left.txt", "text": text},
-        log_wrote("left.txt"),
-    )
-
-
-def default_script() -> dict[str, Any]:
-    """`default` with one rejection in each review."""
-    start = LOG_START
-    return {
-        "analysis": [[start, *plan("# One\n")], [start, *plan("# Two\n")]],
-        "plan-review": [[start, reject(finding(claim="plan"))], [start, approve()]],
-        "develop": [honest("one"), honest("two")],
-        "code-review": [[start, reject(finding(claim="code"))], [start, approve()]],
-    }
-
-
-def quick_script() -> dict[str, Any]:
-    return {"develop": [[*honest("one")[:-1], done()]]}
-
-
 def walk_to_end(repo: Repo, step: Callable[[], Position]) -> Position:
     """As a person would: go on, approve what is asked, until it is over."""
     for _ in range(20):
@@ -77,11 +44,6 @@ def walk_to_end(repo: Repo, step: Callable[[], Position]) -> Position:
             return position
         decisions.approve(repo.hands, "ISSUE-1", "")
     raise AssertionError("it does not end")
-
-
-def outcome(position: Position) -> tuple[Any, ...]:
-    accepted = [f"{r.started.stage}:{r.ended.outcome.verdict}" for r in position.runs if r.ended]
-    return position.status, position.stage, position.tree, accepted, [f.claim for f in position.findings]
 
 
 def kill_all(token: str) -> None:
