@@ -74,17 +74,19 @@ def test_lock_files_of_the_agent_s_killed_git_go_with_the_run(begun: Repo) -> No
 
 
 def test_the_half_made_folder_of_a_killed_new_is_removed_and_a_living_one_s_is_not(begun: Repo) -> None:
-    issues = begun.path / ".git" / "issueflow" / "issues"
-    for name in (".new-1-1", ".new-2-2"):
-        (issues / name).mkdir()
-        (issues / name / "requirement.v1.md").write_text("x")
-    handle = os.open(issues / ".new-2-2", os.O_RDONLY)
+    hidden = begun.path / ".git" / "issueflow" / "new"
+    for name in ("1-1", "2-2"):
+        (hidden / name / "ISSUE-2").mkdir(parents=True)
+        (hidden / name / "ISSUE-2" / "requirement.v1.md").write_text("x")
+    handle = os.open(hidden / "2-2", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         assert begun.new() == "ISSUE-2"
+        assert [path.name for path in hidden.iterdir()] == ["2-2"]
     finally:
         os.close(handle)
-    assert sorted(path.name for path in issues.iterdir()) == [".new-2-2", "ISSUE-1", "ISSUE-2"]
+    begun.cli("note", "1", "hello")
+    assert list(hidden.iterdir()) == []
 
 
 def test_temporary_files_are_removed_but_for_those_a_living_run_is_about_to_publish(begun: Repo) -> None:

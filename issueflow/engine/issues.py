@@ -132,6 +132,7 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     position = load(folder)
     folder.sweep(position.open_run.name if position.open_run else None)
     index.sweep(hands.store.root)
+    hands.store.sweep()
     if folder.whole() != recorded:
         publish(hands, folder, position, folder.entries()[-1])
     else:

@@ -43,6 +43,7 @@ class Store:
         self.root = common / "issueflow"
         self.issues = self.root / "issues"
         self.trash = self.root / "trash"
+        self.hidden = self.root / "new"
 
     def ensure(self) -> None:
         """Make the folders, readable by their owner only."""
@@ -86,14 +87,17 @@ class Store:
 
     @contextmanager
     def _hidden(self) -> Iterator[Path]:
-        """A folder nobody looks into, flocked while its maker lives; those whose makers were killed are removed."""
-        for left in self.issues.glob(".new-*"):
-            if _is_free(left):
-                shutil.rmtree(left, ignore_errors=True)
-        hidden = make_folder(self.issues / f".new-{os.getpid()}-{time.monotonic_ns()}")
-        handle = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
+        """A folder nobody looks into, flocked while its maker lives: `sweep` takes those whose makers were killed."""
+        self.sweep()
+        while True:
+            hidden = make_folder(self.hidden / f"{os.getpid()}-{time.monotonic_ns()}")
+            handle = _open_folder(hidden)
+            if handle is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                if hidden.exists():  # else another command swept it before the flock
+                    break
+                os.close(handle)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
             yield hidden
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -104,6 +108,11 @@ class Store:
         with self._hidden() as hidden:
             (self.issues / name).rename(hidden / name)
 
+    def sweep(self) -> None:
+        """Remove the half-made Issues of a `new` that was killed."""
+        for left in self.hidden.glob("*"):
+            _remove_if_free(left)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """The repository's lock, for adding and removing worktrees and branches; waited for as long as it takes."""
@@ -113,17 +122,23 @@ class Store:
             yield
 
 
-def _is_free(folder: Path) -> bool:
-    """Does no process hold the folder's flock?"""
+def _open_folder(folder: Path) -> int | None:
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _remove_if_free(folder: Path) -> None:
+    """Remove a folder whose flock no process holds; held meanwhile, so that nobody moves in."""
+    handle = _open_folder(folder)
+    if handle is None:
+        return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
+        shutil.rmtree(folder, ignore_errors=True)
     except BlockingIOError:
-        return False
+        pass  # its maker is at it
     finally:
         os.close(handle)
 

@@ -126,10 +126,7 @@ def _left_over(repo: Path, issues: list[Position]) -> Iterator[str]:
             yield f"I7 left-over worktree {folder}"
     for path in common.rglob("*"):
         name = path.name
-        if (
-            (name.endswith(".lock") and name not in OURS)
-            or name.endswith((".tmp", ".gone", "refs.new"))
-            or name[:5] == ".new-"
-        ):
+        if (name.endswith(".lock") and name not in OURS) or name.endswith((".tmp", ".gone", "refs.new")):
             yield f"I7 left-over {path.relative_to(common)}"
-    yield from (f"I7 left in the trash: {path.name}" for path in (common / "issueflow" / "trash").glob("*"))
+    for folder in ("trash", "new"):
+        yield from (f"I7 left in {folder}: {path.name}" for path in (common / "issueflow" / folder).glob("*"))
