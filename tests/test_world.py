@@ -4,6 +4,7 @@ ISSUEFLOW_EXAMPLES sets how many walks are tried (2000 for a long search). A fai
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -38,7 +39,7 @@ meddling = pytest.fixture(autouse=True)(lambda monkeypatch: monkeypatch.setattr(
 
 EXAMPLES = int(os.environ.get("ISSUEFLOW_EXAMPLES", "150"))
 PARTS = 6  # the walks are shared out among this many tests, for machines with several cores
-STEPS = 10  # rules in one walk
+STEPS = 5  # rules in one walk; each is a change and then a command
 
 # A writer and a person: the shortest workflow there is.
 SOLO = {
@@ -109,6 +110,29 @@ number = st.integers(0, 7)
 small = st.integers(0, 3)
 
 
+# A command, its Issue, what agents do in runs that it starts, and where it dies.
+VERB = st.sampled_from(
+    [*["advance"] * 6, *["request-changes"] * 3, "resume", "resume", "approve", "retry", "cleanup", "cancel", "look"]
+)
+HABIT = st.lists(st.sampled_from(sorted(HABITS)), min_size=1, max_size=2, unique=True)
+DEATH = st.one_of(st.none(), st.none(), st.none(), st.sampled_from(POINTS))
+COMMAND = st.tuples(VERB, small, HABIT, DEATH)
+
+
+def change(**drawn: Any) -> Callable[[Callable[..., None]], Any]:
+    """A rule of the world: the change, and a command right after it."""
+
+    def make(method: Callable[..., None]) -> Any:
+        @functools.wraps(method)
+        def both(self: "World", then: tuple[str, int, list[str], str | None], **given: Any) -> None:
+            method(self, **given)
+            self.act(*then)
+
+        return rule(then=COMMAND, **drawn)(both)
+
+    return make
+
+
 class Died(BaseException):
     """The process was killed at a crash point; what is caught here is only what a test process cannot die of."""
 
@@ -141,7 +165,7 @@ class World(RuleBasedStateMachine):
     walks = 0
     hintless: ClassVar[set[str]] = set()
 
-    @initialize(workflows=st.lists(st.sampled_from(["solo", "solo", "pair", "quick"]), min_size=1, max_size=2))
+    @initialize(workflows=st.lists(st.sampled_from(["solo", "solo", "solo", "pair", "quick"]), min_size=1, max_size=2))
     def begin(self, workflows: list[str]) -> None:
         type(self).walks += 1
         self.top = self.home / f"w{self.walks}"
@@ -254,41 +278,23 @@ class World(RuleBasedStateMachine):
             files.CRASH_AT = ""
             files.os = os  # type: ignore[attr-defined]
 
-    @rule(
-        which=small,
-        verb=st.sampled_from(["advance", "advance", "resume"]),
-        habits=st.lists(st.sampled_from(sorted(HABITS)), max_size=2, unique=True),
-        die=st.one_of(st.none(), st.none(), st.sampled_from(POINTS)),
-    )
-    def walk(self, which: int, verb: str, habits: list[str], die: str | None) -> None:
+    @rule(command=COMMAND)
+    def nothing_changes(self, command: tuple[str, int, list[str], str | None]) -> None:
+        self.act(*command)
+
+    def act(self, verb: str, which: int, habits: list[str], die: str | None) -> None:
+        """Type a command for an Issue."""
         self.behave(*habits)
-        more = ["--once"] if verb == "advance" else []
-        self.type(verb, self.name(which), *more, die=die)
+        name = self.name(which)
+        more = {"advance": ["--once"], "request-changes": ["-m", "more of it"], "retry": ["--reason", "again"]}
+        if verb == "look":
+            for word in ("status", "show", "log", "diff", "verify", "logs"):
+                self.type(word, name)
+        else:
+            self.type(verb, name, *more.get(verb, []), die=die)
+        if verb == "request-changes":  # what it asks for is done at once
+            self.type("advance", name, "--once")
         self.settle()
-
-    @rule(which=small)
-    def approve(self, which: int) -> None:
-        self.type("approve", self.name(which))
-
-    @rule(which=small)
-    def request_changes(self, which: int) -> None:
-        self.type("request-changes", self.name(which), "-m", "more of it")
-
-    @rule(which=small)
-    def retry(self, which: int) -> None:
-        self.type("retry", self.name(which), "--reason", "again")
-
-    @rule()
-    def cleanup(self) -> None:
-        self.type("cleanup")
-
-    @rule(which=small)
-    def cancel(self, which: int) -> None:
-        self.type("cancel", self.name(which))
-
-    @rule(which=small, verb=st.sampled_from(["status", "show", "log", "diff", "verify", "logs"]))
-    def look_at(self, which: int, verb: str) -> None:
-        self.type(verb, self.name(which))
 
     # ── the world ──
 
@@ -299,13 +305,13 @@ class World(RuleBasedStateMachine):
         """What the world has made unreachable is not issueflow's loss."""
         self.forgiven |= self.lost()
 
-    @rule(which=number)
+    @change(which=number)
     def a_branch_is_deleted(self, which: int) -> None:
         if found := self.refs_below("refs/heads/issueflow"):
             self.repo.git("update-ref", "-d", found[which % len(found)], check=False)
             self.changed()
 
-    @rule(which=number, to=st.sampled_from(["main", "onward", "orphan"]))
+    @change(which=number, to=st.sampled_from(["main", "onward", "orphan"]))
     def a_branch_is_moved(self, which: int, to: str) -> None:
         if found := self.refs_below("refs/heads/issueflow"):
             ref = found[which % len(found)]
@@ -317,7 +323,7 @@ class World(RuleBasedStateMachine):
             self.repo.git("update-ref", ref, target, check=False)
             self.changed()
 
-    @rule(which=number)
+    @change(which=number)
     def a_record_is_deleted(self, which: int) -> None:
         if found := self.refs_below("refs/issueflow-records"):
             self.repo.git("update-ref", "-d", found[which % len(found)], check=False)
@@ -327,7 +333,7 @@ class World(RuleBasedStateMachine):
         """Folders of runs, by their place in the files."""
         return sorted(p for p in self.top.glob("*.issueflow/ISSUE-*/*") if p.is_dir())
 
-    @rule(which=number, stranger=st.booleans())
+    @change(which=number, stranger=st.booleans())
     def a_worktree_is_deleted(self, which: int, stranger: bool) -> None:
         if found := self.worktrees():
             path = found[which % len(found)]
@@ -337,7 +343,7 @@ class World(RuleBasedStateMachine):
                 (path / "precious.txt").write_text("a stranger's\n")
             self.changed()
 
-    @rule(
+    @change(
         which=number,
         what=st.sampled_from(
             ["index", "HEAD", "branch", "next", "record", "packed-refs", "config", "main-index", "main-HEAD"]
@@ -360,18 +366,18 @@ class World(RuleBasedStateMachine):
                 paths[what].parent.mkdir(parents=True, exist_ok=True)
                 paths[what].touch()
 
-    @rule(words=st.sampled_from(["gc -q --prune=now", "pack-refs --all", "worktree prune"]))
+    @change(words=st.sampled_from(["gc -q --prune=now", "pack-refs --all", "worktree prune"]))
     def git_tidies(self, words: str) -> None:
         self.repo.git(*words.split(), check=False)
         self.changed()
 
-    @rule()
+    @change()
     def the_person_commits(self) -> None:
         self.repo.write("mine.txt", f"commit {len(self.lines('starts'))}\n")
         self.repo.git("commit", "-qam", "mine", check=False)
         self.person = self.look()
 
-    @rule()
+    @change()
     def the_repository_is_moved(self) -> None:
         target = self.repo.path.with_name(f"{self.repo.path.name}x"[:12])
         if not target.exists():
@@ -379,12 +385,12 @@ class World(RuleBasedStateMachine):
             self.repo = Repo(target)
             self.person = self.look()
 
-    @rule(which=small)
+    @change(which=small)
     def an_issue_directory_is_deleted(self, which: int) -> None:
         shutil.rmtree(self.common / "issueflow" / "issues" / self.name(which), ignore_errors=True)
         self.changed()
 
-    @rule(which=small, lines=st.integers(0, 3), torn=st.booleans())
+    @change(which=small, lines=st.integers(0, 3), torn=st.booleans())
     def a_journal_is_cut(self, which: int, lines: int, torn: bool) -> None:
         path = self.common / "issueflow" / "issues" / self.name(which) / "journal.jsonl"
         if path.exists():
@@ -392,13 +398,13 @@ class World(RuleBasedStateMachine):
             rest = b"".join(whole[: len(whole) - lines])
             path.write_bytes(rest[:-9] if torn else rest)
 
-    @rule(which=small)
+    @change(which=small)
     def issue_yaml_is_edited(self, which: int) -> None:
         path = self.common / "issueflow" / "issues" / self.name(which) / "issue.yaml"
         if path.exists():
             path.write_text(path.read_text() + "status: delivered\n")
 
-    @rule(which=small, what=st.sampled_from(["lock", "../../lock", "summary.json", "../../index.json", "runs"]))
+    @change(which=small, what=st.sampled_from(["lock", "../../lock", "summary.json", "../../index.json", "runs"]))
     def a_file_of_ours_is_deleted(self, which: int, what: str) -> None:
         path = self.common / "issueflow" / "issues" / self.name(which) / what
         if what == "runs":
@@ -406,11 +412,11 @@ class World(RuleBasedStateMachine):
         else:
             path.unlink(missing_ok=True)
 
-    @rule()
+    @change()
     def the_link_is_removed(self) -> None:
         (self.repo.path / ".issueflow" / "issues").unlink(missing_ok=True)
 
-    @rule(which=small, what=st.sampled_from(["mine", "next", "delivered", "in the way"]))
+    @change(which=small, what=st.sampled_from(["mine", "next", "delivered", "in the way"]))
     def the_person_has_a_worktree_below_our_prefix(self, which: int, what: str) -> None:
         name = self.name(which)
         branch = {"mine": "issueflow/mine", "delivered": f"issueflow/{name}/delivered"}.get(what)
@@ -423,7 +429,7 @@ class World(RuleBasedStateMachine):
             self.persons.add(branch)
             self.repo.git("worktree", "add", "-q", "-b", branch, os.fspath(path), check=False)
 
-    @rule(years=st.sampled_from([-10, 0, 10]))
+    @change(years=st.sampled_from([-10, 0, 10]))
     def the_clock_jumps(self, years: int) -> None:
         Clock.offset = years * 365.25 * 86400
 

@@ -72,6 +72,9 @@ def retry(
 ) -> int:
     """Let a held stage run again
 
+    A run of which nobody can tell from here whether it is alive, one of another machine, is given up; what it had
+    written is kept.
+
     Example: issueflow retry ISSUE-7 --reason "the registry is up again"
     """
     from issueflow.engine import decisions
