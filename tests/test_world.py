@@ -542,6 +542,7 @@ class World(RuleBasedStateMachine):
 # Questions that a person cannot answer with resume, approve and retry alone.
 ANSWERED_ELSEWHERE = (
     "tell different stories",
+    "there is no ISSUE-",  # its directory and its record were both deleted
     "exists already, at",  # a branch of the run's name was moved or made by somebody else
 )
 

@@ -35,7 +35,7 @@ def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
     code, _, err = run(repository.folder, "-c", "protocol.file.allow=user", *words)
     place = _place(path)
     if place is None:
-        raise GitFailed(words[:2], code, err.decode(errors="replace"))
+        raise GitFailed(words[:2], code, err.decode(errors="replace"), "git worktree list")
     head = (place.admin / "HEAD").read_text().strip()
     if head != f"ref: refs/heads/{branch}":
         raise IssueflowError(
