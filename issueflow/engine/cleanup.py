@@ -1,82 +1,306 @@
-"""Which worktrees may go: each is proven to hold nothing of its own, or kept with the reason and how to see it."""
+"""Which worktrees and branches may go, and taking them away: each is proven to be kept elsewhere, or stays."""
 
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from issueflow.engine import launch
 from issueflow.engine.hands import Hands
-from issueflow.engine.issues import load
-from issueflow.errors import IssueflowError
-from issueflow.files import crash_point, read_json, replace_file, to_json
-from issueflow.git import baseline, snapshot, worktrees
+from issueflow.engine.issues import find, load, repair
+from issueflow.engine.ledger import Act, Ledger
+from issueflow.engine.proof import Reason, prove
+from issueflow.engine.saving import Saved, save
+from issueflow.errors import Damaged, IssueflowError
+from issueflow.files import crash_point, replace_file, to_json
+from issueflow.git import merged, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
 from issueflow.machine import Position, Run
-from issueflow.models import RUN_FOLDER, branch_name
+from issueflow.models import branch_name, keep_ref
 from issueflow.store.issue import IssueFolder
-
-MANY = 5  # names listed in a reason
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why a worktree stays, and the command that shows it."""
+class Wish:
+    """What a cleanup is asked for."""
 
-    why: str
-    look: str
+    dry_run: bool = False
+    save: bool = False
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What cleanup did, or would do, with one run's worktree."""
+    """What cleanup did, or would do, with one run's worktree or, without a path, with one branch.
 
+    `how` says of a branch why it may go. `failed` is a sentence, `hint` the command that goes with it.
+    """
+
+    issue: str
     run: str
-    path: Path
-    branch: str
-    tip: str
+    path: Path | None = None
+    branch: str = ""
+    tip: str = ""
     kept: tuple[Reason, ...] = ()
     failed: str | None = None
+    hint: str | None = None
     gone: bool = False
+    foreign: bool = False
+    how: str = ""
+    saving: tuple[Reason, ...] = ()  # what had to be saved before it could go
+    saved: Saved = field(default_factory=Saved)
+    size: int = 0  # bytes on disk
+
+    @property
+    def what(self) -> str:
+        """`removed`, `kept`, `gone`, `failed` or `left`, the last for what is not issueflow's."""
+        if self.failed:
+            return "failed"
+        return "left" if self.foreign else "gone" if self.gone else "kept" if self.kept else "removed"
 
 
-def clean(hands: Hands, folder: IssueFolder, *, dry_run: bool) -> Iterator[Finding]:
-    """Go through the worktrees of an Issue's ended runs, removing what is proven; one finding a worktree."""
+def clean_all(hands: Hands, names: Iterable[str], wish: Wish) -> Iterator[Finding]:
+    """Clean up several Issues; what is wrong with one is told as a finding and stops no other.
+
+    Busy when another cleanup is at work.
+    """
+    with hands.store.one_cleanup():
+        ledger = Ledger(hands.store.root)
+        for name in names:
+            try:
+                yield from _clean(hands, find(hands, name), wish, ledger)
+            except (IssueflowError, OSError) as error:
+                yield Finding(name, "", failed=str(error), hint=_hint(error, hands.store.issue(name).folder))
+        ledger.close()
+        yield from _foreign(hands)
+
+
+def clean(hands: Hands, folder: IssueFolder, wish: Wish) -> Iterator[Finding]:
+    """Go through an Issue's ended runs, removing the worktrees that are proven or, where `wish` says so, saved; then
+    through its branches, if it has ended. One finding for each worktree, and for each branch that goes."""
+    with hands.store.one_cleanup():
+        ledger = Ledger(hands.store.root)
+        yield from _clean(hands, folder, wish, ledger)
+        ledger.close()
+        yield from _foreign(hands)
+
+
+def _clean(hands: Hands, folder: IssueFolder, wish: Wish, ledger: Ledger) -> Iterator[Finding]:
     with folder.lock("cleanup"):
-        position = load(folder)
+        position = _position(hands, folder, wish)
+        if not wish.dry_run:
+            _sweep(hands, position)
+        staying = set()
         for run in position.runs:
-            place = launch.place_of(folder.run(run.started.name))
-            if place is None or not (os.path.lexists(place.path) or worktrees.is_registered(place)):
-                continue
-            yield _clean_one(hands, folder, position, run, place, dry_run=dry_run)
+            found = _clean_one(hands, folder, position, run, wish, ledger)
+            if found:
+                if found.kept or found.failed:
+                    staying.add(found.run)
+                yield found
+        if position.is_over:
+            yield from _branches(hands, position, staying, wish, ledger)
+
+
+def _position(hands: Hands, folder: IssueFolder, wish: Wish) -> Position:
+    try:
+        return load(folder)
+    except Damaged:
+        if wish.dry_run:
+            raise
+        repair(hands, folder)
+        return load(folder)
+
+
+# ── worktrees ──
 
 
 def _clean_one(
-    hands: Hands, folder: IssueFolder, position: Position, run: Run, place: Place, *, dry_run: bool
-) -> Finding:
+    hands: Hands, folder: IssueFolder, position: Position, run: Run, wish: Wish, ledger: Ledger
+) -> Finding | None:
+    """What becomes of the worktree of one run; None when there is none."""
     started = run.started
     branch = branch_name(position.created.prefix, position.issue, started.name)
-    finding = Finding(started.name, place.path, branch, run.tip)
+    place = launch.place_of(folder.run(started.name))
+    path = place.path if place else Path(started.worktree)
+    finding = Finding(position.issue, started.name, path, branch, run.tip)
+    if place is None:
+        return _half_made(hands, folder, position, run, finding, wish)
+    gone = not os.path.lexists(path)
+    if gone and not worktrees.is_registered(place):
+        return None
     if position.open_run and position.open_run.run == started.run:
-        alive = Reason("its run is not over", f"issueflow status {position.issue}")
-        return replace(finding, kept=(alive,))
-    if not os.path.lexists(place.path):
-        if not dry_run:
-            with hands.store.lock():
-                worktrees.forget(hands.repository, place)
-        return replace(finding, gone=True)
-    reasons = tuple(prove(hands, folder, position, run, place))
-    if reasons or dry_run:
-        return replace(finding, kept=reasons)
+        return replace(finding, kept=(_not_over(position, run),))
+    held = prove(hands, folder, position, run, place)
+    finding = replace(finding, gone=gone, size=held.size)
+    barred = [reason for reason in held.reasons if reason.kind != "save"]
+    if held.reasons and (barred or not wish.save):
+        refused = next((reason for reason in barred if reason.kind == "refuse"), None)
+        if wish.save and refused:
+            return replace(finding, gone=False, failed=f"cannot be saved: {refused.why}", hint=refused.look)
+        return replace(finding, gone=False, kept=tuple(held.reasons))
+    if wish.dry_run:
+        return replace(finding, gone=gone and not held.reasons, saving=tuple(held.reasons))
     try:
-        with hands.store.lock():
-            worktrees.remove(hands.repository, place, hands.store.trash)
+        saved = save(hands, folder, position, run, place, held) if held.reasons else Saved()
     except (OSError, IssueflowError) as error:
-        return replace(finding, failed=str(error))
+        return replace(finding, gone=False, failed=f"cannot be saved: {error}", hint=_hint(error, path))
+    try:
+        _take_away(hands, position, run, place, saved, ledger)
+    except (OSError, IssueflowError) as error:
+        return replace(finding, gone=False, failed=str(error), hint=_hint(error, path), saved=saved)
+    return replace(finding, gone=gone and not held.reasons, saving=tuple(held.reasons), saved=saved)
+
+
+def _not_over(position: Position, run: Run) -> Reason:
+    pids = processes.marked(run.started.mark(position.issue))
+    alive = f" (pid {pids[0]})" if pids else ""
+    return Reason(f"its run is not over{alive}", f"issueflow status {position.issue}", "block")
+
+
+def _half_made(
+    hands: Hands, folder: IssueFolder, position: Position, run: Run, finding: Finding, wish: Wish
+) -> Finding | None:
+    """What a killed preparation left of a worktree that no agent was in: git's entry, locked, without its folder."""
+    path = Path(run.started.worktree)
+    open_ = position.open_run and position.open_run.run == run.started.run
+    if open_ or (folder.run(run.started.name) / "started.json").exists():
+        return None
+    if not any(worktrees.entries(hands.repository, path)) or not worktrees.is_free_for_us(hands.repository, path):
+        return None
+    if not wish.dry_run:
+        with hands.store.lock():
+            worktrees.dispose(hands.repository, path, hands.store.trash)
     return finding
+
+
+def _take_away(hands: Hands, position: Position, run: Run, place: Place, saved: Saved, ledger: Ledger) -> None:
+    branch = branch_name(position.created.prefix, position.issue, run.started.name)
+    ref = f"refs/heads/{branch}"
+    act = Act(
+        position.issue,
+        run.started.name,
+        branch,
+        hands.repository.refs(ref).get(ref) or "",
+        run.tip,
+        path=os.fspath(place.path),
+        admin=place.admin.name,
+        refs=saved.refs,
+        commit=saved.commit,
+        archive=os.fspath(saved.archive) if saved.archive else None,
+    )
+    if os.path.lexists(place.path) or saved.refs or saved.archive:
+        ledger.add(act)
+        crash_point("cleanup.written")
+    _remove(hands, place)
+    crash_point("cleanup.removed")
+
+
+def _remove(hands: Hands, place: Place) -> None:
+    with hands.store.lock():
+        if os.path.lexists(place.path):
+            worktrees.remove(hands.repository, place, hands.store.trash)
+        else:
+            worktrees.forget(hands.repository, place)
+
+
+def _hint(error: Exception, path: Path) -> str:
+    """The next step: the error's own, else the rights of where the worktree lies, since those are what says no."""
+    named = getattr(error, "hint", None)
+    where = Path(getattr(error, "filename", None) or path)
+    return named or f"ls -ld {shlex.quote(str(where if os.path.lexists(where) else path))}"
+
+
+def _foreign(hands: Hands) -> Iterator[Finding]:
+    """Worktrees on branches or in folders of ours that no run was recorded in: a person's, and they are left."""
+    recorded = {os.path.realpath(place.path) for place in _places(hands)}
+    prefix = f"refs/heads/{hands.config.prefix}/"
+    for path, branch in worktrees.list_all(hands.repository):
+        ours = branch.startswith(prefix) or path.is_relative_to(os.path.realpath(hands.worktrees))
+        main = os.path.realpath(path) == os.path.realpath(hands.project)
+        if ours and not main and os.path.realpath(path) not in recorded:
+            yield Finding("", "", path, branch.removeprefix("refs/heads/"), foreign=True)
+
+
+def _places(hands: Hands) -> Iterator[Place]:
+    for record in hands.store.issues.glob("*/runs/*/place.json"):
+        try:
+            place = launch.place_of(record.parent)
+        except (OSError, ValueError, KeyError):
+            continue
+        if place:
+            yield place
+
+
+# ── branches ──
+
+
+def _branches(hands: Hands, position: Position, staying: set[str], wish: Wish, ledger: Ledger) -> Iterator[Finding]:
+    """Delete the branches of an ended Issue whose work is in a person's branch; all others stay.
+
+    A commit that is not in a person's branch itself gets a keep ref first, so every commit stays reachable by name.
+    """
+    prefix = position.created.prefix
+    runs = {branch_name(prefix, position.issue, run.started.name): run.started.name for run in position.runs}
+    runs[branch_name(prefix, position.issue, "delivered")] = "delivered"
+    found = hands.repository.refs(f"refs/heads/{prefix}/{position.issue}")
+    if not found:
+        return
+    theirs = merged.branches_of_people(hands.repository, prefix)
+    targets = merged.targets(hands.repository, position.created.base_name, theirs)
+    in_use = merged.checked_out(hands.repository, [f"refs/heads/{prefix}/{position.issue}"])
+    going = {path for path in in_use.values() if wish.dry_run and _is_recorded(hands, path)}
+    done: dict[str, str] = {}  # how the work of a commit was found to be merged
+    for branch, run in reversed(runs.items()):  # `delivered` first: what it holds is merged with it
+        ref = f"refs/heads/{branch}"
+        if ref not in found or run in staying or (ref in in_use and in_use[ref] not in going):
+            continue
+        at = found[ref]
+        holder = merged.holder(hands.repository, at, theirs)
+        how = f"merged into {_short(holder)}" if holder else _how(hands, at, targets, done)
+        if not how:
+            continue
+        keep = None if holder else keep_ref(position.issue, run, "tip")
+        finding = Finding(position.issue, run, None, branch, at, how=how, saved=Saved((keep,) if keep else ()))
+        yield finding if wish.dry_run else _delete(hands, finding, keep, ledger)
+
+
+def _is_recorded(hands: Hands, path: str) -> bool:
+    return any(os.path.realpath(place.path) == os.path.realpath(path) for place in _places(hands))
+
+
+def _how(hands: Hands, commit: str, targets: list[str], done: dict[str, str]) -> str | None:
+    for merged_commit, how in done.items():
+        if hands.repository.is_ancestor(commit, merged_commit):
+            return how
+    for target in targets:
+        if way := merged.merged(hands.repository, commit, target):
+            done[commit] = f"merged into {_short(target)} ({way})"
+            return done[commit]
+    return None
+
+
+def _delete(hands: Hands, finding: Finding, keep: str | None, ledger: Ledger) -> Finding:
+    try:
+        if keep:
+            hands.repository.make(keep, finding.tip)
+        crash_point("cleanup.tip")
+        refs = (keep,) if keep else ()
+        ledger.add(Act(finding.issue, finding.run, finding.branch, finding.tip, finding.tip, refs=refs))
+        with hands.store.lock():
+            hands.repository.delete(f"refs/heads/{finding.branch}", finding.tip)
+        crash_point("cleanup.branch")
+    except (OSError, IssueflowError) as error:
+        return replace(finding, failed=str(error), hint=f"git log -1 {finding.branch} --")
+    return finding
+
+
+def _short(ref: str) -> str:
+    return ref.split("/", 2)[2]
+
+
+# ── runs that only read ──
 
 
 def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
@@ -93,18 +317,18 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
         if (folder_of_run / "tidy.json").exists():
             continue
         place = launch.place_of(folder_of_run)
-        if place and os.path.lexists(place.path):
-            if any(prove(hands, folder, position, run, place)):
+        if place and (os.path.lexists(place.path) or worktrees.is_registered(place)):
+            if prove(hands, folder, position, run, place).reasons:
                 continue
-            with hands.store.lock():
-                worktrees.remove(hands.repository, place, hands.store.trash)
-        elif place:
-            with hands.store.lock():
-                worktrees.forget(hands.repository, place)
+            try:
+                _remove(hands, place)
+            except OSError:
+                continue  # no reason to stop the Issue; `cleanup` says what is wrong
         crash_point("tidy.worktree")
         ref = f"refs/heads/{branch_name(position.created.prefix, position.issue, run.started.name)}"
         with hands.store.lock():
-            hands.repository.delete(ref, run.started.base)
+            if hands.repository.refs(ref).get(ref) == run.started.base:
+                hands.repository.delete(ref, run.started.base)
         crash_point("tidy.branch")
         if folder_of_run.is_dir():
             shutil.rmtree(folder_of_run / "git", ignore_errors=True)
@@ -118,110 +342,3 @@ def _sweep(hands: Hands, position: Position) -> None:
     if any(trash.glob("*")) or any(beside.glob(".*.gone")):
         with hands.store.lock():
             worktrees.sweep(trash, beside)
-
-
-# ── the proof ──
-
-
-def prove(hands: Hands, folder: IssueFolder, position: Position, run: Run, place: Place) -> Iterator[Reason]:
-    """Every reason why the worktree must stay; none means that all it holds is kept elsewhere."""
-    show = f"git -C {shlex.quote(str(place.path))} status --ignored"
-    if not worktrees.is_ours(place):
-        yield Reason("its .git file is no longer the one issueflow made", f"ls -la {shlex.quote(str(place.path))}")
-        return
-    yield from _processes(processes.inside(place.path), "works in it", place)
-    yield from _processes(processes.marked(run.started.mark(position.issue)), "of its run is alive", place)
-    if operation := worktrees.unfinished(place):
-        yield Reason(f"an unfinished {operation}", f"git -C {shlex.quote(str(place.path))} status")
-    yield from _unsaved_files(hands, folder, position, run, place, show)
-    yield from _unsaved_commits(hands, position, run, place)
-
-
-def _processes(pids: list[int] | None, what: str, place: Place) -> Iterator[Reason]:
-    if pids is None:
-        yield Reason(f"this system does not show whether a process {what}", f"lsof +D {shlex.quote(str(place.path))}")
-    elif pids:
-        yield Reason(f"a process {what} (pid {', '.join(str(pid) for pid in pids[:MANY])})", f"ps -fp {pids[0]}")
-
-
-def _unsaved_files(
-    hands: Hands, folder: IssueFolder, position: Position, run: Run, place: Place, show: str
-) -> Iterator[Reason]:
-    """Files on disk that neither the run's commit nor the Issue directory holds.
-
-    Looked at through the run's private git directory with a fresh index, so that no flag the agent set in its own
-    index, and no exclude it wrote, hides anything.
-    """
-    folder_of_run = folder.run(run.started.name)
-    lens = launch.lens_of(hands.repository.common, folder_of_run, place)
-    if lens is None:
-        yield Reason("the run's private git directory is gone, so its files cannot be compared", show)
-        return
-    try:
-        looked = snapshot.look_afresh(lens, run.tip)
-        before = (read_json(folder_of_run / "before.json") or {}).get("tree")
-        changed = snapshot.differing(lens, run.tip, looked.tree)
-        if before:  # what already differed when the worktree was made (line endings) is nobody's work
-            changed &= snapshot.differing(lens, before, looked.tree) | snapshot.differing(lens, before, run.tip)
-        ignored = [p for p in snapshot.ignored(lens, hands.config.caches) if not _is_brought(folder_of_run, place, p)]
-    except IssueflowError as error:
-        yield Reason(f"its files cannot be compared: {error}", show)
-        return
-    names = sorted(path.decode(errors="backslashreplace") for path in changed)
-    if names:
-        yield Reason(f"{_count(names, 'file')} changed and not committed: {_list(names)}", show)
-    left_out = dict(looked.left_out) | dict(snapshot.special_files(place.path, hands.config.caches))
-    if left_out:
-        listed = [f"{path} ({reason})" for path, reason in left_out.items()]
-        yield Reason(f"not in any commit: {_list(listed)}", show)
-    if ignored:
-        listed = [path.decode(errors="backslashreplace") for path in ignored]
-        yield Reason(f"{_count(listed, 'ignored file')}: {_list(listed)}", show)
-    if unsaved := list(_unsaved_outputs(folder_of_run, place)):
-        yield Reason(
-            f"{_count(unsaved, 'file')} in {RUN_FOLDER} kept nowhere else: {_list(unsaved)}",
-            show,
-        )
-
-
-def _is_brought(run: Path, place: Place, path: bytes) -> bool:
-    """Did issueflow itself put this very file or link there (`worktrees: copy, link`), and is it as it was?"""
-    name = os.fsdecode(path)
-    digest = (read_json(run / "brought.json") or {}).get(name)
-    here = place.path / name
-    return digest is not None and (here.is_symlink() if digest == "" else baseline.digest(here) == digest)
-
-
-def _unsaved_outputs(run: Path, place: Place) -> Iterator[str]:
-    """Files in the run's exchange folder that are neither inputs issueflow wrote nor taken in."""
-    order = read_json(run / "order.json") or {}
-    given = {Path(item["path"]).name: item["sha256"] for item in order.get("inputs", [])}
-    kept = run.parent.parent / "artifacts"
-    home = place.path / RUN_FOLDER
-    saved = {baseline.digest(path) for folder in (kept, run, run / launch.OUTPUTS) for path in folder.glob("*")}
-    for path in sorted(home.rglob("*")):
-        if path.is_dir() and not path.is_symlink():
-            continue
-        digest = "" if path.is_symlink() else baseline.digest(path)
-        if path.name == ".gitignore" or (digest and (digest in saved or given.get(path.name) == digest)):
-            continue
-        yield os.fsencode(path.relative_to(place.path)).decode(errors="backslashreplace")
-
-
-def _unsaved_commits(hands: Hands, position: Position, run: Run, place: Place) -> Iterator[Reason]:
-    """Commits the worktree's HEAD was at that no branch, tag or keep ref reaches."""
-    repository = hands.repository
-    for commit in worktrees.unreachable(repository, worktrees.commits_seen(place), [run.tip]):
-        if not repository.holders(commit):
-            yield Reason(f"commit {commit[:12]} is on no branch", f"git show {commit[:12]}")
-    if not repository.holders(run.tip):
-        yield Reason(f"its commit {run.tip[:12]} is on no branch", f"git show {run.tip[:12]}")
-
-
-def _count(names: list[str], what: str) -> str:
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'}"
-
-
-def _list(names: list[str]) -> str:
-    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
-    return ", ".join(names[:MANY]) + more

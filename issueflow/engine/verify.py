@@ -112,4 +112,14 @@ def _head(hands: Hands, position: Position, judged: set[str]) -> Iterator[Findin
     )
     same = at == position.head == position.delivered.commit
     where = f"{position.delivered.branch} at {(at or 'nothing')[:12]}"
+    if at is None and position.head == position.delivered.commit and (holder := _holder(hands, position)):
+        same, where = True, f"{position.delivered.branch} is gone, {position.head[:12]} is in {holder}"
     yield Finding("delivered", same, where + ("" if same else f", but the accepted head is {position.head[:12]}"))
+
+
+def _holder(hands: Hands, position: Position) -> str | None:
+    """What holds the delivered commit once cleanup has taken its branch away: a person's branch, or a keep ref."""
+    if not hands.repository.commit(position.head):
+        return None
+    ours = (f"refs/heads/{position.created.prefix}/{position.issue}/", "refs/issueflow-records/")
+    return min((name for name in hands.repository.holders(position.head) if not name.startswith(ours)), default=None)

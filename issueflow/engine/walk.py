@@ -180,10 +180,12 @@ def _tidied(hands: Hands, folder: IssueFolder, position: Position) -> Position:
 
 def _deliver(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     branch = delivered_branch(position)
-    if position.delivered and position.delivered.commit != position.head:  # delivered again, after a reopen
-        hands.repository.move(f"refs/heads/{branch}", position.head, position.delivered.commit)
-    else:
-        hands.repository.make(f"refs/heads/{branch}", position.head)
+    ref = f"refs/heads/{branch}"
+    at = hands.repository.refs(ref).get(ref)
+    if position.delivered and at == position.delivered.commit != position.head:  # delivered again, after a reopen
+        hands.repository.move(ref, position.head, at)
+    else:  # made, or made again when cleanup had found it merged and taken it away
+        hands.repository.make(ref, position.head)
     crash_point("deliver.branch")
     return write(hands, folder, lambda **head: Delivered(**head, branch=branch, commit=position.head))
 

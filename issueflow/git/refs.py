@@ -99,6 +99,10 @@ class Repository:
             return None
         return git(self.folder, "cat-file", "blob", line.split()[2].decode())
 
+    def blob(self, name: str) -> bytes:
+        """The content of the blob with this id."""
+        return git(self.folder, "cat-file", "blob", name)
+
     # ── moving refs ──
 
     def move(self, ref: str, new: str, old: str = ZERO) -> None:

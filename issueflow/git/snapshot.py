@@ -3,8 +3,9 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from issueflow.errors import GitFailed, IssueflowError
@@ -40,6 +41,7 @@ class Lens:
     folder: Path
     objects: Path
     worktree: Path
+    alternate: Path | None = None  # objects that are read too, while new ones are written to `objects`
 
     def git(self, *words: str, input: bytes | None = None, index: str = "index") -> bytes:
         """Run git through the lens, on the private index named `index`."""
@@ -49,26 +51,50 @@ class Lens:
         return out
 
     def run(
-        self, *words: str, input: bytes | None = None, index: str = "index", literal: bool = True
+        self,
+        *words: str,
+        input: bytes | None = None,
+        index: str = "index",
+        literal: bool = True,
+        env: Mapping[str, str] | None = None,
     ) -> tuple[int | None, bytes, bytes]:
         """As `git`, but give exit code, standard output and standard error to judge.
 
-        `literal` false is for the one command that cannot take names literally.
+        `literal` false is for the one command that cannot take names literally; `env` adds variables.
         """
         files = [f"core.excludesFile={self.folder / 'excludes'}", f"core.attributesFile={self.folder / 'attributes'}"]
         settings = [part for setting in files for part in ("-c", setting)]
-        env = self.environment(index) | ({} if literal else {"GIT_LITERAL_PATHSPECS": "0"})
-        return run(self.worktree, *settings, *words, input=input, env=env)
+        more = ({} if literal else {"GIT_LITERAL_PATHSPECS": "0"}) | dict(env or {})
+        return run(self.worktree, *settings, *words, input=input, env=self.environment(index) | more)
 
     def environment(self, index: str = "index") -> dict[str, str]:
         """The variables that make a git command look through this lens."""
+        more = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": quoted(self.alternate)} if self.alternate else {}
         return {
             **SEALED,
+            **more,
             "GIT_DIR": os.fspath(self.folder),
             "GIT_WORK_TREE": os.fspath(self.worktree),
             "GIT_OBJECT_DIRECTORY": os.fspath(self.objects),
             "GIT_INDEX_FILE": os.fspath(self.folder / index),
         }
+
+
+def plain(repository: Repository) -> Lens:
+    """A lens for trees and commits only: it has no index and looks at no worktree."""
+    return Lens(repository.common, repository.common / "objects", repository.folder)
+
+
+@contextmanager
+def scratch(lens: Lens) -> Iterator[Lens]:
+    """The lens with objects of its own that are gone afterwards: looking then leaves nothing in the repository."""
+    folder = lens.folder / "scratch"
+    shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder)
+    try:
+        yield replace(lens, objects=folder, alternate=lens.objects)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -149,6 +175,11 @@ def _config(settings: dict[str, list[str]]) -> str:
         head, _, sub = section.partition(".")
         lines += [f"[{head} {_quoted(sub)}]" if sub else f"[{head}]", f"\t{name} = {_quoted(value)}"]
     return "\n".join(lines) + "\n"
+
+
+def quoted(path: Path) -> str:
+    """A path as git takes it in a list of paths, whatever it is called."""
+    return _quoted(os.fspath(path))
 
 
 def _quoted(value: str) -> str:
@@ -305,12 +336,9 @@ def special_files(worktree: Path, caches: Iterable[str]) -> list[tuple[str, str]
     return [(path.decode(errors="backslashreplace"), "not a file") for path in sorted(found)]
 
 
-def ignored(lens: Lens, caches: Iterable[str]) -> list[bytes]:
-    """Files that git ignores in the worktree, without the exchange folder and without rebuildable caches."""
-    listing = _paths(lens.git("ls-files", "-z", "-o", "-i", "--exclude-standard"))
-    spared = {name.encode() for name in caches}
-    home = RUN_FOLDER.encode()
-    return [path for path in listing if path.split(b"/")[0] != home and not spared & set(path.split(b"/"))]
+def ignored(lens: Lens) -> set[bytes]:
+    """Files that git ignores in the worktree by the rules of now."""
+    return set(_paths(lens.git("ls-files", "-z", "-o", "-i", "--exclude-standard")))
 
 
 def _paths(listing: bytes) -> list[bytes]:
@@ -318,6 +346,7 @@ def _paths(listing: bytes) -> list[bytes]:
 
 
 UNREADABLE = "unreadable"
+AS_IT_LIES = "recorded as it lies on disk: git cannot obey its attributes"
 
 
 def _update(lens: Lens, index: str, paths: list[bytes], left_out: dict[bytes, str]) -> None:
@@ -342,7 +371,7 @@ def _update(lens: Lens, index: str, paths: list[bytes], left_out: dict[bytes, st
         blob = lens.git("hash-object", "-w", "--no-filters", "--stdin", input=file.read(), index=index).strip()
     mode = b"100755" if os.stat(full).st_mode & stat.S_IXUSR else b"100644"
     _enter(lens, [(paths[0], mode + b" " + blob)], index, len(blob))
-    left_out[paths[0]] = "recorded as it lies on disk: git cannot obey its attributes"
+    left_out[paths[0]] = AS_IT_LIES
 
 
 def _leave_out(lens: Lens, path: bytes, left_out: dict[bytes, str]) -> bool:
@@ -419,12 +448,17 @@ def overlay(lens: Lens, base: str, base_tree: str, tip: str, before: str, after:
         return after  # the common case: nothing was committed, and nothing differed from the start
     moved = differing(lens, before, after)
     committed = differing(lens, base, tip)
-    now, theirs = _entries(lens, after), _entries(lens, tip)
+    now, theirs = entries(lens, after), entries(lens, tip)
     touched = (moved | committed) - _off_disk(lens, committed - moved, now, theirs)
     changes = {path: now.get(path) for path in touched}
     changes |= {path: None for path in theirs.keys() | touched if path.split(b"/")[0] == RUN_FOLDER.encode()}
-    lens.git("read-tree", tip, index="index.result")
-    _enter(lens, changes.items(), "index.result", len(tip))
+    return laid_over(lens, tip, changes)
+
+
+def laid_over(lens: Lens, commit: str | None, changes: Mapping[bytes, bytes | None]) -> str:
+    """The tree of `commit` (None: the empty one) with some paths at other entries (`MODE ID`), or without (None)."""
+    lens.git(*(["read-tree", commit] if commit else ["read-tree", "--empty"]), index="index.result")
+    _enter(lens, changes.items(), "index.result", len(commit or lens.git("hash-object", "--stdin").strip()))
     tree = lens.git("write-tree", index="index.result").decode().strip()
     (lens.folder / "index.result").unlink()
     return tree
@@ -447,7 +481,7 @@ def differing(lens: Lens, one: str, other: str) -> set[bytes]:
     return set(_paths(lens.git(*words)))
 
 
-def _entries(lens: Lens, tree: str) -> dict[bytes, bytes]:
+def entries(lens: Lens, tree: str) -> dict[bytes, bytes]:
     """Path to `MODE ID` for every file of a tree."""
     found = {}
     for line in lens.git("ls-tree", "-r", "-z", tree).split(b"\0"):

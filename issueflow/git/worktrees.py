@@ -4,7 +4,9 @@ import os
 import shlex
 import shutil
 import stat
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,8 +64,17 @@ def _place(path: Path) -> Place | None:
     return Place(path, admin, link) if link.startswith("gitdir: ") and (admin / "HEAD").exists() else None
 
 
+def found_at(repository: Repository, path: Path) -> Place | None:
+    """The complete worktree at `path`, None when there is none or its making was killed: the index comes last."""
+    place = _place(path)
+    if place is None or place.admin not in entries(repository, path) or not (place.admin / "index").exists():
+        return None
+    return place
+
+
 def is_ours(place: Place) -> bool:
     """Is the folder still the worktree we made: same `.git` file, and git's entry points back at it?"""
+    git_file = place.path / ".git"
     try:
         git_file = place.path / ".git"
         is_link = stat.S_ISREG(git_file.lstat().st_mode) and git_file.read_text() == place.link
@@ -111,6 +122,24 @@ def relink(repository: Repository, place: Place, now_at: Path) -> Place | None:
     replace_file(admin / "gitdir", f"{git_file}\n")
     replace_file(git_file, link)
     return Place(now_at, admin, link)
+
+
+def lock_of_another(place: Place, reason: str) -> str | None:
+    """Why somebody else locked the worktree, None when it bears our lock (`reason`) or none."""
+    try:
+        said = (place.admin / "locked").read_text(errors="replace").strip()
+    except OSError:
+        return None
+    return None if said == reason else said or "no reason given"
+
+
+def head(repository: Repository, place: Place) -> str | None:
+    """The commit the worktree's HEAD is at, None when it is unborn or cannot be read."""
+    try:
+        said = (place.admin / "HEAD").read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return repository.commit(said.removeprefix("ref: "))
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -195,7 +224,8 @@ def sweep(trash: Path, beside: Path) -> None:
     `beside` is the folder of an Issue's worktrees: on another disk the trash lies there.
     """
     for left in [*trash.glob("*"), *beside.glob(".*.gone")]:
-        _delete(left)
+        with suppress(OSError):  # of another user: said when it was removed, and no reason to stop an Issue's walk
+            _delete(left)
 
 
 def _throw_away(doomed: Path, aside: Path) -> None:
@@ -223,7 +253,8 @@ def _delete(path: Path) -> None:
         path.unlink()
         return
     for folder, _, _ in os.walk(path):  # a read-only folder would keep its files; links are not followed
-        Path(folder).chmod(0o700)
+        with suppress(PermissionError):  # another user's: it may let us delete all the same, and rmtree will say
+            Path(folder).chmod(0o700)
     with naming(path):
         shutil.rmtree(path)
 
@@ -252,19 +283,76 @@ def unfinished(place: Place) -> str | None:
     return next((word for name, word in OPERATIONS.items() if (place.admin / name).exists()), None)
 
 
+def unfinished_for(place: Place) -> float:
+    """Seconds since the operation that `unfinished` names was begun."""
+    begun = [(place.admin / name).stat().st_mtime for name in OPERATIONS if (place.admin / name).exists()]
+    return max(0.0, time.time() - min(begun, default=time.time()))
+
+
 def commits_seen(place: Place) -> list[str]:
-    """Every id the worktree's HEAD ever pointed at, by its reflog: what an amend or a detached HEAD left behind."""
+    """Every id the worktree's HEAD ever pointed at, by its reflog, and those of refs that only this worktree has.
+
+    So an amend, a reset and a detached HEAD leave nothing behind unseen, nor do `refs/worktree` and MERGE_HEAD.
+    """
     if not is_registered(place):
         return []
-    try:
-        lines = (place.admin / "logs" / "HEAD").read_bytes().splitlines()
-        head = (place.admin / "HEAD").read_text().strip()
-    except OSError:
-        return []
-    seen = dict.fromkeys(line.split(b" ")[1].decode() for line in lines if line.count(b" ") >= 2)
-    if not head.startswith("ref: "):
-        seen[head] = None
+    seen: dict[str, None] = {}
+    for log in [place.admin / "logs" / "HEAD", *_files(place.admin / "logs" / "refs")]:
+        lines = _read(log).splitlines()
+        seen |= dict.fromkeys(line.split(b" ")[1].decode() for line in lines if line.count(b" ") >= 2)
+    own = [path for path in place.admin.glob("*HEAD") if path.name != "FETCH_HEAD" and path.is_file()]
+    for ref in [*own, *_files(place.admin / "refs")]:
+        value = _read(ref).decode(errors="replace").strip()
+        seen |= dict.fromkeys(word for word in value.splitlines() if not word.startswith("ref: "))
     return list(seen)
+
+
+def touched(place: Place) -> set[bytes]:
+    """Paths that are changed or new in a worktree of ours that no agent was in since it was made."""
+    out = git(place.path, "ls-files", "-z", "-m", "-o", "-d")
+    return {path for path in out.split(b"\0") if path}
+
+
+def drop_file(path: Path) -> None:
+    """Remove a file or link, and the folders above it that it leaves empty; fine when it is gone."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+        for folder in path.parents:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
+def list_all(repository: Repository) -> list[tuple[Path, str]]:
+    """Every worktree git knows: its path, and the full name of its branch (empty when detached)."""
+    found: list[tuple[Path, str]] = []
+    for block in os.fsdecode(git(repository.folder, "worktree", "list", "--porcelain")).split("\n\n"):
+        rows = dict(row.partition(" ")[::2] for row in block.split("\n") if row)
+        if "worktree" in rows:
+            found.append((Path(rows["worktree"]), rows.get("branch", "")))
+    return found
+
+
+def stashed(repository: Repository, branch: str) -> list[str]:
+    """The stash entries made while `branch` was checked out: the stash is one list for all worktrees, and git names
+    the branch in it."""
+    rows = [
+        row.decode(errors="replace").split("\t", 1) for row in _read(repository.common / "logs/refs/stash").splitlines()
+    ]
+    marks = (f"WIP on {branch}:", f"On {branch}:")
+    found = [row[0].split(" ")[1] for row in rows if len(row) == 2 and row[1].startswith(marks)]
+    return [commit for commit in dict.fromkeys(found) if repository.commit(commit)]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def unreachable(repository: Repository, ids: list[str], held: list[str]) -> list[str]:

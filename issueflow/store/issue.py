@@ -121,6 +121,17 @@ class Store:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
+    @contextmanager
+    def one_cleanup(self) -> Iterator[None]:
+        """Held by a cleanup for as long as it takes; Busy when another one is at work."""
+        self.ensure()
+        with open(self.root / "cleanup.lock", "a", opener=private) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy("another cleanup is at work in this repository", "issueflow status") from None
+            yield
+
 
 def _open_folder(folder: Path) -> int | None:
     try:
