@@ -19,7 +19,7 @@ from issueflow.git import merged, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
 from issueflow.machine import Position, Run
-from issueflow.models import branch_name, keep_ref
+from issueflow.models import ISSUE_ID, branch_name, keep_ref
 from issueflow.store.issue import IssueFolder
 
 
@@ -215,11 +215,12 @@ def _hint(error: Exception, path: Path) -> str:
 def _foreign(hands: Hands) -> Iterator[Finding]:
     """Worktrees on branches or in folders of ours that no run was recorded in: a person's, and they are left."""
     recorded = {os.path.realpath(place.path) for place in _places(hands)}
-    prefix = f"refs/heads/{hands.config.prefix}/"
+    prefix, root = f"refs/heads/{hands.config.prefix}/", Path(os.path.realpath(hands.worktrees))
+    main = os.path.realpath(hands.project)
     for path, branch in worktrees.list_all(hands.repository):
-        ours = branch.startswith(prefix) or path.is_relative_to(os.path.realpath(hands.worktrees))
-        main = os.path.realpath(path) == os.path.realpath(hands.project)
-        if ours and not main and os.path.realpath(path) not in recorded:
+        where = os.path.realpath(path)
+        beside_ours = where.startswith(f"{root}/") and ISSUE_ID.fullmatch(Path(where).relative_to(root).parts[0])
+        if (branch.startswith(prefix) or beside_ours) and where != main and where not in recorded:
             yield Finding("", "", path, branch.removeprefix("refs/heads/"), foreign=True)
 
 

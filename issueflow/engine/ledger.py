@@ -1,5 +1,6 @@
 """What the last cleanup took away, written down before it was: what `cleanup --undo` goes by."""
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +39,8 @@ class Ledger:
             self.acts = [Act(**{**act, "refs": tuple(act["refs"])}) for act in found["acts"]]
             self.is_open = bool(found["open"])
         except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{self.path} cannot be read: {error}", f"mv {self.path} {self.path}.damaged") from error
+            path = shlex.quote(str(self.path))
+            raise Damaged(f"{self.path} cannot be read: {error}", f"mv {path} {path}.damaged") from error
 
     def add(self, act: Act) -> None:
         """Write an act down, before it is done. The first of a cleanup takes the place of the cleanup before it, unless

@@ -105,7 +105,11 @@ def _files(
     """
     here = shlex.quote(str(place.path))
     show = f"git -C {here} status --ignored"
-    seen = content.survey(place.path, hands.config.caches)
+    try:
+        seen = content.survey(place.path, hands.config.caches)
+    except OSError as error:
+        held.add(f"it cannot be looked at: {error}", show, "refuse")
+        return
     held.size = seen.size
     if seen.closed:
         held.add(f"cannot be read: {_list(seen.closed)}", f"chmod -R u+rwX {here}", "refuse")
@@ -171,12 +175,10 @@ def _changed(
         held.pack += seen.special
         held.add(f"not in any commit: {_list([f'{path} (not a file)' for path in seen.special])}", show)
     held.staged = content.staged_only(lens, place, [tree for tree in (held.base, run.tip, before, looked.tree) if tree])
-    if held.staged:
-        names = sorted({os.fsdecode(path.split(b"/", 1)[1]) for _, path in held.staged})
-        held.add(
-            f"{_count(names, 'file')} staged and then changed on disk: {_list(names)}",
-            f"git -C {shlex.quote(str(place.path))} diff --cached",
-        )
+    if held.staged:  # the sides of a conflict are saved too, but the unfinished merge says it all
+        names = [path.removeprefix(b"0/") for _, path in held.staged if path.startswith(b"0/")]
+        look = f"git -C {shlex.quote(str(place.path))} diff --cached"
+        _say(held, _names(names), "{} staged and then changed on disk", look)
 
 
 def _differing(lens: Lens, commit: str, before: str | None, tree: str) -> set[bytes]:

@@ -3,6 +3,7 @@
 import calendar
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def save(hands: Hands, folder: IssueFolder, position: Position, run: Run, place:
     for ref, at in refs.items():
         hands.repository.make(ref, at)
     crash_point("cleanup.kept")
-    packed = _pack(folder, name, place, held, _filtered(lens, held) if lens else [])
+    filtered = _filtered(lens, held) if lens and held.changed else []
+    packed = _pack(folder, name, place, held, filtered, hands.config.caches)
     crash_point("cleanup.packed")
     return Saved(tuple(refs), commit, packed)
 
@@ -88,13 +90,20 @@ def _filtered(lens: Lens, held: Held) -> list[str]:
     return [os.fsdecode(path) for path in found]
 
 
-def _pack(folder: IssueFolder, run: str, place: Place, held: Held, filtered: list[str]) -> Path:
+def _pack(folder: IssueFolder, run: str, place: Place, held: Held, filtered: list[str], caches: Iterable[str]) -> Path:
     """The archive: what no commit holds below `tree/`, git's own folder for the worktree below `git/`."""
     parts = [Part(f"tree/{name}", place.path / name) for name in dict.fromkeys([*held.pack, *filtered])]
     left_out = {f"git/{name}" for name in OF_ITS_PLACE} | (set() if held.modules else {"git/modules"})
+    spared = {*caches}
+
+    def is_left_out(part: Part) -> bool:
+        words = part.name.split("/")
+        is_cache = words[0] == "tree" and words[-1] in spared and ".git" not in words and part.path.is_dir()
+        return part.name in left_out or (is_cache and not part.path.is_symlink())
+
     if place.admin.is_dir():
         parts.append(Part("git", place.admin))
-    return archive.pack(folder.folder / FOLDER, run, parts, left_out.__contains__)
+    return archive.pack(folder.folder / FOLDER, run, parts, is_left_out)
 
 
 # ── and back ──

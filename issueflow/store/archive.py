@@ -22,10 +22,10 @@ class Part(NamedTuple):
     path: Path
 
 
-def pack(folder: Path, stem: str, parts: Iterable[Part], leave_out: Callable[[str], bool] = lambda name: False) -> Path:
+def pack(folder: Path, stem: str, parts: Iterable[Part], leave_out: Callable[[Part], bool]) -> Path:
     """Pack `parts` into `folder/STEM-DIGEST.tar`, on disk when this returns; IssueflowError for what no archive takes.
 
-    `leave_out` is asked with names in the archive, folders first.
+    `leave_out` is asked about each file and folder, folders first.
     """
     make_folder(folder)
     temporary = folder / f".{stem}.{os.urandom(4).hex()}.tmp"
@@ -46,8 +46,8 @@ def pack(folder: Path, stem: str, parts: Iterable[Part], leave_out: Callable[[st
     return target
 
 
-def _walk(part: Part, leave_out: Callable[[str], bool]) -> Iterator[Part]:
-    if leave_out(part.name):
+def _walk(part: Part, leave_out: Callable[[Part], bool]) -> Iterator[Part]:
+    if leave_out(part):
         return
     yield part
     if part.path.is_dir() and not part.path.is_symlink():
