@@ -811,3 +811,76 @@ def test_a_nested_repository_is_packed_without_its_caches_and_with_its_history(f
     assert "tree/inner/node_modules" not in names
     assert finished.cli("cleanup", "--undo").returncode == 0
     assert finished.git("rev-parse", "HEAD", cwd=tree / "inner") == commit
+
+
+def test_a_plan_to_save_says_what_would_be_saved(finished: Repo) -> None:
+    scratch(finished, finished.worktree("01-develop"))
+    whole = everything(finished)
+    planned = finished.cli("cleanup", "--dry-run", "--save")
+    assert "save     01-develop  2 files untracked" in planned.stdout
+    assert "would go 01-develop" in planned.stdout
+    assert everything(finished) == whole
+
+
+def test_a_cancelled_issue_without_work_leaves_nothing(repo: Repo) -> None:
+    repo.setup(quick([done()]))
+    repo.new("# Go\n", "--workflow", "quick")
+    repo.advance()
+    repo.cli("cancel", "1")
+    assert repo.cli("cleanup").returncode == 0
+    assert repo.git("branch", "--list", "issueflow/*") == ""
+    assert len(repo.git("worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_submodules_come_back_where_git_has_another_name_for_the_worktree(finished: Repo) -> None:
+    finished.new("# More\n", "--workflow", "quick")
+    finished.advance("ISSUE-2", until="deliver")
+    tree = finished.worktree("01-develop", "ISSUE-2")
+    submodule(finished, tree)
+    commit, before = finished.git("rev-parse", "HEAD", cwd=tree / "lib"), contents(tree)
+    assert finished.cli("cleanup", "--save").returncode == 0
+    assert finished.cli("cleanup", "--undo").returncode == 0
+    after = contents(tree)
+    assert before.pop("lib/.git") != after.pop("lib/.git")
+    assert after == before
+    assert finished.git("rev-parse", "HEAD", cwd=tree / "lib") == commit
+    assert finished.git("status", "--porcelain", cwd=tree / "lib") == ""
+    assert "1 commit of the submodule lib" in finished.cli("cleanup").stdout
+    assert finished.worktree("01-develop").exists() is False
+
+
+@pytest.mark.slow
+def test_a_file_of_a_submodule_that_only_lies_there_is_saved_too(finished: Repo) -> None:
+    tree = finished.worktree("01-develop")
+    submodule(finished, tree)
+    (tree / "lib" / "key.env").write_text("KEY=1")
+    before = contents(tree)
+    out = finished.cli("cleanup", "--save")
+    assert "saved    01-develop  1 file not committed in the submodule lib: key.env" in out.stdout
+    assert finished.cli("cleanup", "--undo").returncode == 0
+    assert contents(tree) == before
+
+
+def test_a_repository_whose_files_the_run_recorded_still_has_a_history_of_its_own(repo: Repo) -> None:
+    """git passes over a `.git` folder below files it tracks."""
+    acts = [
+        {"run": ["sh", "-c", "git init -q app && cd app && echo x > f && git add f && git commit -qm inner"]},
+        done(),
+    ]
+    repo.setup(quick(acts))
+    repo.new("# Go\n", "--workflow", "quick")
+    repo.advance()
+    assert "app/f" in repo.files("issueflow/ISSUE-1/01-develop")
+    assert "kept     01-develop  a repository of its own: app/" in repo.cli("cleanup").stdout
+
+
+def test_a_worktree_an_agent_made_inside_its_own_stays(finished: Repo) -> None:
+    tree = finished.worktree("01-develop")
+    finished.git("worktree", "add", "-q", "-b", "inner", str(tree / "inner"))
+    out = finished.cli("cleanup", "--save")
+    assert (
+        "failed   01-develop  cannot be saved: another worktree or a link to a repository elsewhere: inner/"
+        in out.stdout
+    )
+    assert (tree / "inner" / "app.py").exists()

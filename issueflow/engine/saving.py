@@ -3,7 +3,7 @@
 import calendar
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,10 +129,11 @@ def bring_back(hands: Hands, run: Path, target: Target, saved: Saved) -> list[st
     for left in [] if target.fresh else place.path.rglob(archive.TEMPORARY):
         left.unlink()
     changes = _changes(hands, target, saved.commit) if saved.commit else {}
-    left_alone = [os.fsdecode(path) for path in changes if not _put(hands, place, path, changes[path], theirs)]
+    left_alone = list(_files_back(hands, place, changes, theirs))
     crash_point("cleanup.undo-files")
     if saved.archive:
-        archive.unpack(saved.archive, "tree", place.path, lambda name: os.fsencode(name) in changes.keys() - theirs)
+        ours = changes.keys() - theirs
+        archive.unpack(saved.archive, "tree", place.path, lambda name: os.fsencode(name) in ours)
         _point_submodules(place, target.was, archive.names(saved.archive, "tree"))
         archive.unpack(saved.archive, "git", place.admin, lambda name: True)
     _exchange_back(run, place)
@@ -147,21 +148,25 @@ def _changes(hands: Hands, target: Target, commit: str) -> dict[bytes, bytes | N
     return {path: then.get(path) for path in sorted(changed, key=lambda path: (path in then, path))}
 
 
-def _put(hands: Hands, place: Place, path: bytes, entry: bytes | None, theirs: set[bytes]) -> bool:
-    """One file as it was, byte for byte and by no filter; False when somebody else's is in its place."""
-    target = place.path / os.fsdecode(path)
-    mode, blob = (entry or b"0 0").split()
-    if mode == b"160000":
-        return True  # a submodule: its files and its repository are in the archive
-    data = hands.repository.blob(blob.decode()) if entry else None
-    if path in theirs and os.path.lexists(target):
-        return data is not None and target.is_file() and target.read_bytes() == data
-    if data is None:
-        worktrees.drop_file(target)
-        return True
-    target.parent.mkdir(parents=True, exist_ok=True)
-    archive.put(target, data, {b"100755": 0o755, b"120000": None}.get(mode, 0o644))
-    return True
+def _files_back(hands: Hands, place: Place, changes: dict[bytes, bytes | None], theirs: set[bytes]) -> Iterator[str]:
+    """Each file as it was, byte for byte and by no filter; gives those in whose place is somebody else's."""
+    for path in (path for path, entry in changes.items() if entry is None):
+        target = place.path / os.fsdecode(path)
+        if path in theirs and os.path.lexists(target):
+            yield os.fsdecode(path)
+        else:
+            worktrees.drop_file(target)
+    # Not submodules: their files and their repositories are in the archive.
+    files = [(path, *entry.split()) for path, entry in changes.items() if entry and not entry.startswith(b"160000")]
+    contents = hands.repository.blobs([blob.decode() for _, _, blob in files])
+    for (path, mode, _), (_, data) in zip(files, contents, strict=True):
+        target = place.path / os.fsdecode(path)
+        if path in theirs and os.path.lexists(target):
+            if not target.is_file() or target.read_bytes() != data:
+                yield os.fsdecode(path)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        archive.put(target, data, {b"100755": 0o755, b"120000": None}.get(mode, 0o644))
 
 
 def _point_submodules(place: Place, was: str, names: list[str]) -> None:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from issueflow.git.command import ZERO, git, run, text
 from issueflow.git.layout import locate
 from issueflow.models import Identity
 
+AT_ONCE = 50  # blobs read by one git
 LOCK_TRIES = 20
 LOCK_PAUSE = 0.05  # seconds
 LOCK_AGE = 2.0  # seconds; another git holds the lock of one ref for milliseconds, a killed one for ever
@@ -99,9 +100,25 @@ class Repository:
             return None
         return git(self.folder, "cat-file", "blob", line.split()[2].decode())
 
-    def blob(self, name: str) -> bytes:
-        """The content of the blob with this id."""
-        return git(self.folder, "cat-file", "blob", name)
+    def commits(self, names: list[str]) -> list[str]:
+        """As `commit` for many full ids at once: those of them that are commits here."""
+        if not names:
+            return []
+        lines = "".join(f"{name}\n" for name in names).encode()
+        rows = git(self.folder, "cat-file", "--batch-check", input=lines).decode(errors="replace").splitlines()
+        return [row.split(" ")[0] for row in rows if row.split(" ")[1:2] == ["commit"]]
+
+    def blobs(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
+        """The content of every blob in `names`, with its id, in order; a few are in memory at a time."""
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
+            out = git(self.folder, "cat-file", "--batch", input="".join(f"{name}\n" for name in some).encode())
+            at = 0
+            for name in some:
+                end = out.index(b"\n", at)
+                size = int(out[at:end].split(b" ")[2])
+                yield name, out[end + 1 : end + 1 + size]
+                at = end + 1 + size + 1
 
     # ── moving refs ──
 

@@ -341,7 +341,7 @@ def stashed(repository: Repository, branch: str) -> list[str]:
     ]
     marks = (f"WIP on {branch}:", f"On {branch}:")
     found = [row[0].split(" ")[1] for row in rows if len(row) == 2 and row[1].startswith(marks)]
-    return [commit for commit in dict.fromkeys(found) if repository.commit(commit)]
+    return repository.commits(list(dict.fromkeys(found)))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -357,7 +357,7 @@ def _read(path: Path) -> bytes:
 
 def unreachable(repository: Repository, ids: list[str], held: list[str]) -> list[str]:
     """Those of `ids` that are commits and cannot be reached from any of `held`; of a chain, only its newest."""
-    commits = [commit for commit in ids if repository.commit(commit)]
+    commits = repository.commits(ids)
     if not commits:
         return []
     lost = set(_listed(repository, commits, held))
