@@ -81,12 +81,14 @@ def deleted(repo: Repo, tree: Path) -> None:
 def scratch(repo: Repo, tree: Path) -> None:
     (tree / "scratch.txt").write_text("an idea\n")
     (tree / "odd name\udcff").write_bytes(b"\0\1")
+    (tree / "two\nlines").write_bytes(b"\r\n")
 
 
 def ignored(repo: Repo, tree: Path) -> None:
     (tree / "local.env").write_text("KEY=1\n")
     (tree / "build").mkdir()
     (tree / "build" / "out.db").write_bytes(b"\0database")
+    (tree / "build" / "two\nlines\udcff").write_bytes(b"")
 
 
 def hidden_by_exclude(repo: Repo, tree: Path) -> None:
@@ -195,8 +197,8 @@ def link_outside(repo: Repo, tree: Path) -> None:
 AT_RISK = [
     (edit, "1 file changed and not committed: app.py"),
     (deleted, "1 file changed and not committed: app.py"),
-    (scratch, "2 files untracked: odd name\\xff, scratch.txt"),
-    (ignored, "2 files ignored by git: build/out.db, local.env"),
+    (scratch, "3 files untracked: odd name\\xff, scratch.txt, two\\nlines"),
+    (ignored, "3 files ignored by git: build/out.db, build/two\\nlines\\xff, local.env"),
     (hidden_by_exclude, "notes.txt"),
     (assume_unchanged, "1 file changed and not committed: app.py"),
     (staged, "1 file staged and then changed on disk: half.txt"),
@@ -522,6 +524,7 @@ def test_a_worktree_that_cannot_be_moved_is_counted_as_failed(finished: Repo) ->
     assert "1 failed" in out.stderr
     assert out.returncode == 1
     assert (tree / "app.py").exists()
+    assert "there is nothing to undo" in finished.cli("cleanup", "--undo").stderr
     assert [finding.what for finding in clean(finished)] == ["removed"]
 
 
@@ -674,6 +677,15 @@ def test_a_damaged_issue_stops_no_other(finished: Repo) -> None:
     assert out.returncode == 1
 
 
+def test_a_damaged_issue_is_mended_from_its_record_and_cleaned_up(finished: Repo) -> None:
+    journal = finished.hands.store.issue("ISSUE-1").journal
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]) + "garbage\n")
+    out = finished.cli("cleanup")
+    assert "the journal was damaged" in out.stderr
+    assert "removed  01-develop" in out.stdout
+    assert out.returncode == 0
+
+
 def test_a_worktree_that_a_person_made_in_our_prefix_is_listed_and_left(finished: Repo, tmp_path: Path) -> None:
     """BR-018."""
     finished.git("worktree", "add", "-q", "-b", "issueflow/ISSUE-1/mine", str(tmp_path / "mine"))
@@ -782,6 +794,16 @@ def test_a_cleanup_or_undo_killed_at_any_act_is_finished_by_the_same_command(fin
     assert len(list(finished.hands.store.issue("ISSUE-1").folder.glob("saved/*"))) == 1
 
 
+def test_a_cleanup_killed_before_it_removed_anything_is_undone_by_leaving_it(finished: Repo) -> None:
+    tree = finished.worktree("01-develop")
+    scratch(finished, tree)
+    crash = {"ISSUEFLOW_CRASH": f"cleanup.written#1@{finished.path.parent}/passed"}
+    assert finished.cli("cleanup", "--save", env=crash).returncode == -9
+    (tree / "scratch.txt").write_text("later\n")
+    assert finished.cli("cleanup", "--undo").returncode == 0
+    assert (tree / "scratch.txt").read_text() == "later\n"
+
+
 def test_an_undo_killed_half_way_spares_what_was_written_meanwhile(finished: Repo) -> None:
     tree = finished.worktree("01-develop")
     edit(finished, tree)
@@ -817,7 +839,7 @@ def test_a_plan_to_save_says_what_would_be_saved(finished: Repo) -> None:
     scratch(finished, finished.worktree("01-develop"))
     whole = everything(finished)
     planned = finished.cli("cleanup", "--dry-run", "--save")
-    assert "save     01-develop  2 files untracked" in planned.stdout
+    assert "save     01-develop  3 files untracked" in planned.stdout
     assert "would go 01-develop" in planned.stdout
     assert everything(finished) == whole
 

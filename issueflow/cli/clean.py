@@ -77,6 +77,8 @@ def _print(finding: "Finding", *, dry_run: bool, name: str) -> None:
         if where and finding.path:
             answer(f"         in {where}")
     match finding.what:
+        case "mended":
+            say(finding.mended or "")
         case "failed":
             answer(f"failed   {name}  {finding.failed}" + (f" ({finding.path})" if finding.path else ""))
             if finding.hint:
@@ -100,7 +102,7 @@ def _print(finding: "Finding", *, dry_run: bool, name: str) -> None:
 
 def _summary(seen: "list[Finding]") -> dict[str, Any]:
     counts = {"removed": 0, "kept": 0, "gone": 0, "failed": 0, "left": 0, "branches": 0}
-    for finding in seen:
+    for finding in (finding for finding in seen if not finding.mended):
         counts["branches" if finding.what == "removed" and finding.path is None else finding.what] += 1
     return {"counts": counts, "bytes": sum(finding.size for finding in seen if finding.what == "removed")}
 

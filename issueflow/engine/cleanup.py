@@ -48,6 +48,7 @@ class Finding:
     hint: str | None = None
     gone: bool = False
     foreign: bool = False
+    mended: str | None = None  # what was done about a damaged journal before
     how: str = ""
     saving: tuple[Reason, ...] = ()  # what had to be saved before it could go
     saved: Saved = field(default_factory=Saved)
@@ -55,9 +56,9 @@ class Finding:
 
     @property
     def what(self) -> str:
-        """`removed`, `kept`, `gone`, `failed` or `left`, the last for what is not issueflow's."""
-        if self.failed:
-            return "failed"
+        """`removed`, `kept`, `gone`, `failed`, `left` for what is not issueflow's, or `mended` for a journal."""
+        if self.failed or self.mended:
+            return "failed" if self.failed else "mended"
         return "left" if self.foreign else "gone" if self.gone else "kept" if self.kept else "removed"
 
 
@@ -89,7 +90,13 @@ def clean(hands: Hands, folder: IssueFolder, wish: Wish) -> Iterator[Finding]:
 
 def _clean(hands: Hands, folder: IssueFolder, wish: Wish, ledger: Ledger) -> Iterator[Finding]:
     with folder.lock("cleanup"):
-        position = _position(hands, folder, wish)
+        try:
+            position = load(folder)
+        except Damaged:
+            if wish.dry_run:
+                raise
+            yield Finding(folder.name, "", mended=repair(hands, folder))
+            position = load(folder)
         if not wish.dry_run:
             _sweep(hands, position)
         staying = set()
@@ -101,16 +108,6 @@ def _clean(hands: Hands, folder: IssueFolder, wish: Wish, ledger: Ledger) -> Ite
                 yield found
         if position.is_over:
             yield from _branches(hands, position, staying, wish, ledger)
-
-
-def _position(hands: Hands, folder: IssueFolder, wish: Wish) -> Position:
-    try:
-        return load(folder)
-    except Damaged:
-        if wish.dry_run:
-            raise
-        repair(hands, folder)
-        return load(folder)
 
 
 # ── worktrees ──
@@ -164,8 +161,7 @@ def _half_made(
 ) -> Finding | None:
     """What a killed preparation left of a worktree that no agent was in: git's entry, locked, without its folder."""
     path = Path(run.started.worktree)
-    open_ = position.open_run and position.open_run.run == run.started.run
-    if open_ or (folder.run(run.started.name) / "started.json").exists():
+    if run.dropped is None or (folder.run(run.started.name) / "started.json").exists():
         return None
     if not any(worktrees.entries(hands.repository, path)) or not worktrees.is_free_for_us(hands.repository, path):
         return None
@@ -190,10 +186,16 @@ def _take_away(hands: Hands, position: Position, run: Run, place: Place, saved: 
         commit=saved.commit,
         archive=os.fspath(saved.archive) if saved.archive else None,
     )
-    if os.path.lexists(place.path) or saved.refs or saved.archive:
+    there = os.path.lexists(place.path)
+    if there or saved.refs or saved.archive:
         ledger.add(act)
         crash_point("cleanup.written")
-    _remove(hands, place)
+    try:
+        _remove(hands, place)
+    except (OSError, IssueflowError):
+        if there and worktrees.is_ours(place):  # it never went: there is nothing to undo
+            ledger.change(act, None)
+        raise
     crash_point("cleanup.removed")
 
 

@@ -296,7 +296,7 @@ def _count(names: Iterable[str], what: str) -> str:
 
 
 def _list(names: list[str]) -> str:
-    shown = [os.fsencode(name).decode(errors="backslashreplace") for name in names[:MANY]]
+    shown = [os.fsencode(name).decode(errors="backslashreplace").replace("\n", "\\n") for name in names[:MANY]]
     return ", ".join(shown) + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
 
 

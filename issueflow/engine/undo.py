@@ -48,8 +48,8 @@ def _take_back(hands: Hands, ledger: Ledger, act: Act) -> Back:
         _branch(hands, act)
         crash_point("cleanup.undo-branch")
         left_alone: list[str] = []
-        if act.path:
-            run = folder.run(act.run)
+        run = folder.run(act.run)
+        if act.path and not _never_went(run, act):
             saved = Saved(act.refs, act.commit, Path(act.archive) if act.archive else None)
             if saved.archive and not saved.archive.is_file():
                 raise IssueflowError(f"its archive {saved.archive} is gone", f"ls -la {shlex.quote(act.archive or '')}")
@@ -63,6 +63,12 @@ def _take_back(hands: Hands, ledger: Ledger, act: Act) -> Back:
         crash_point("cleanup.undo-filled")
         ledger.change(act, None)
     return Back(act, left_alone=tuple(left_alone))
+
+
+def _never_went(run: Path, act: Act) -> bool:
+    """Was the cleanup killed before it did what it had written down?"""
+    place = launch.place_of(run)
+    return not act.undoing and place is not None and place.path == Path(act.path) and worktrees.is_ours(place)
 
 
 def _ref(act: Act) -> str:
