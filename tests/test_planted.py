@@ -229,6 +229,21 @@ def test_a_setting_that_cannot_be_switched_off_stops_the_walk_until_it_is_put_ba
     assert "is as it was before run" in repo.position().notes[-1].text
 
 
+@pytest.mark.slow
+def test_a_setting_outside_of_the_repository_stops_the_walk_too(repo: Repo, evil: Evil) -> None:
+    """A home directory is the person's to put right; once it is, the walk goes on without another word."""
+    program = evil.program("global")
+    setting = {"run": ["git", "config", "--global", "filter.evil.smudge", str(program)]}
+    repo.script(quick([setting, {"write": ".gitattributes", "text": "* filter=evil\n"}, done()]))
+    repo.new("# Go\n", "--workflow", "quick")
+    assert "filter.evil.smudge" in repo.cli("advance", "1").stderr
+    assert "not put back: the git setting filter.evil.smudge" in repo.cli("resume", "1", "--restore").stdout
+    assert repo.cli("advance", "1").returncode == 1
+    repo.git("config", "--global", "--unset", "filter.evil.smudge")
+    assert repo.advance().stage == "deliver"
+    assert evil.ran() == []
+
+
 def test_a_setting_that_a_person_means_is_obeyed_again(repo: Repo, evil: Evil) -> None:
     program = evil.program("filter.mine.smudge")
     acts = [sh(set_key("filter.mine.smudge", program)), {"write": ".gitattributes", "text": "*.py filter=mine\n"}]

@@ -121,7 +121,9 @@ def refuse_changed(hands: Hands, issue: str, run: str = "") -> None:
         return
     name, by = sorted(named.items())[0]
     kind, _, rest = os.fsencode(name).decode(errors="backslashreplace").partition(" ")
-    what = f"{baseline.PROJECT}/{rest}" if kind == "project" else f"the git setting {rest}"
+    what = f"{baseline.PROJECT}/{rest}"
+    if kind == "setting":
+        what = f"the git setting {rest} (`git config --show-origin --get-all {rest}` says where it stands)"
     more = f" (and {len(named) - 1} more)" if len(named) > 1 else ""
     raise IssueflowError(
         f"{what} was changed during run {by}{more}, by its agent or by you, and it decides which programs are run;"
@@ -165,12 +167,22 @@ def set_right(hands: Hands, name: str, *, restore: bool) -> list[str]:
         said = [story] if story else []
         if restore:
             said += take_files(hands, folder, position) + put_back(hands, folder, position)
+            said += _left(hands, name)
         if not restore and accept(hands):
             said.append("what was changed around the runs is meant")
         if said:
             text = "; ".join(said)[:20_000]
             write(hands, folder, lambda **head: Noted(**head, by=decisions.who(), text=text))
         return said
+
+
+def _left(hands: Hands, name: str) -> list[str]:
+    """What could not be put back, as it lies outside of the repository or belongs to a run that goes on."""
+    try:
+        refuse_changed(hands, name)
+    except IssueflowError as error:
+        return [f"not put back: {error}"]
+    return []
 
 
 def put_back(hands: Hands, folder: IssueFolder, position: Position) -> list[str]:
