@@ -273,7 +273,8 @@ def test_the_run_of_another_issue_does_not_start_by_what_a_run_still_going_on_ha
     (evil.folder / "go").touch()
     first.communicate(timeout=50)
     assert stopped.returncode == 1
-    assert "filter.evil.smudge was changed during run ISSUE-1/01-develop" in stopped.stderr
+    assert "the git setting filter.evil.smudge" in stopped.stderr
+    assert "was changed during run ISSUE-1/01-develop" in stopped.stderr
     assert not repo.position(other).runs
     assert evil.ran() == []
 

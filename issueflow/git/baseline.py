@@ -31,7 +31,7 @@ def take(repository: Repository, own: str, checkout: Path) -> dict[str, str]:
     `own` is the prefix of our branches. Refs that issueflow itself moves are left out: other Issues go on while this
     run works.
     """
-    settings = repository.settings()
+    settings = _settings(repository, checkout)
     seen = {f"file {name}": digest(path) for name, path in _files(repository).items()}
     seen |= executing(repository, checkout, settings)
     ours = (f"refs/heads/{own}/", "refs/issueflow-records/", "refs/issueflow-keep/")
@@ -46,13 +46,18 @@ def take(repository: Repository, own: str, checkout: Path) -> dict[str, str]:
 
 def executing(repository: Repository, checkout: Path, settings: dict[str, list[str]] | None = None) -> dict[str, str]:
     """What decides which programs are run: git settings that name some, and the project's `.issueflow/`."""
-    found = settings if settings is not None else repository.settings()
+    found = settings if settings is not None else _settings(repository, checkout)
     seen = {
         f"setting {key}": hashlib.sha256("\0".join(values).encode(errors="surrogateescape")).hexdigest()
         for key, values in found.items()
         if EXECUTES.fullmatch(key)
     }
     return seen | {f"project {name}": digest(path) for name, path in _project(checkout).items()}
+
+
+def _settings(repository: Repository, checkout: Path) -> dict[str, list[str]]:
+    """As git sees them in the checkout, wherever the command was typed: an include may hold for one place only."""
+    return Repository(repository.common, checkout).settings()
 
 
 def contents(repository: Repository, checkout: Path) -> dict[str, dict[str, Any]]:
