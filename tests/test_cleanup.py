@@ -409,6 +409,7 @@ def test_a_save_that_fails_keeps_the_tree_and_stops_no_other(finished: Repo) -> 
     assert finished.git("show", f"{saved}:scratch.txt") == "ISSUE-2"
 
 
+@pytest.mark.slow
 def test_hooks_and_filters_have_no_part_in_saving(finished: Repo) -> None:
     """BR-005."""
     for name in ("pre-commit", "post-checkout", "reference-transaction", "commit-msg"):
@@ -602,7 +603,7 @@ def on_another_branch(repo: Repo) -> None:
         (by_squash_and_more, "main (same patch)", True),
         (by_rebase, "main (", True),
         (by_merge, "main;", False),
-        (on_another_branch, "release;", False),
+        pytest.param(on_another_branch, "release;", False, marks=pytest.mark.slow),
     ],
     ids=["squash", "squash and more", "rebase", "merge", "another branch"],
 )
@@ -650,6 +651,7 @@ def test_a_merge_driver_that_somebody_set_is_not_run(finished: Repo) -> None:
     assert not (finished.path.parent / "ran").exists()
 
 
+@pytest.mark.slow
 def test_an_issue_can_be_reopened_and_delivered_after_its_branches_went(finished: Repo) -> None:
     by_squash(finished)
     clean(finished)
@@ -719,6 +721,14 @@ def test_the_main_checkout_deleted_is_one_sentence(finished: Repo) -> None:
     assert "the main repository is missing or was moved" in out.stderr
     assert "Traceback" not in out.stderr
     assert (tree / "app.py").exists()
+
+
+def test_one_cleanup_at_a_time(finished: Repo) -> None:
+    with finished.hands.store.one_cleanup():
+        out = finished.cli("cleanup")
+        assert out.returncode == 3
+        assert "another cleanup is at work" in out.stderr
+    assert finished.worktree("01-develop").is_dir()
 
 
 def test_json_says_the_same_and_nothing_else(finished: Repo) -> None:
@@ -794,6 +804,7 @@ def test_a_cleanup_or_undo_killed_at_any_act_is_finished_by_the_same_command(fin
     assert len(list(finished.hands.store.issue("ISSUE-1").folder.glob("saved/*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_cleanup_killed_before_it_removed_anything_is_undone_by_leaving_it(finished: Repo) -> None:
     tree = finished.worktree("01-develop")
     scratch(finished, tree)
@@ -804,6 +815,7 @@ def test_a_cleanup_killed_before_it_removed_anything_is_undone_by_leaving_it(fin
     assert (tree / "scratch.txt").read_text() == "later\n"
 
 
+@pytest.mark.slow
 def test_an_undo_killed_half_way_spares_what_was_written_meanwhile(finished: Repo) -> None:
     tree = finished.worktree("01-develop")
     edit(finished, tree)

@@ -14,7 +14,7 @@ from issueflow.engine.ledger import Act, Ledger
 from issueflow.engine.proof import Reason, prove
 from issueflow.engine.saving import Saved, save
 from issueflow.errors import Damaged, IssueflowError
-from issueflow.files import crash_point, replace_file, to_json
+from issueflow.files import crash_point, read_json, replace_file, to_json
 from issueflow.git import merged, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import processes
@@ -128,7 +128,7 @@ def _clean_one(
     if gone and not worktrees.is_registered(place):
         return None
     if position.open_run and position.open_run.run == started.run:
-        return replace(finding, kept=(_not_over(position, run),))
+        return replace(finding, kept=(_not_over(folder, position, run),))
     held = prove(hands, folder, position, run, place)
     finding = replace(finding, gone=gone, size=held.size)
     barred = [reason for reason in held.reasons if reason.kind != "save"]
@@ -150,8 +150,11 @@ def _clean_one(
     return replace(finding, gone=gone and not held.reasons, saving=tuple(held.reasons), saved=saved)
 
 
-def _not_over(position: Position, run: Run) -> Reason:
+def _not_over(folder: IssueFolder, position: Position, run: Run) -> Reason:
+    begun = read_json(folder.run(run.started.name) / "started.json") or {}
+    runner = processes.Identity(**begun["runner"]) if "runner" in begun else None
     pids = processes.marked(run.started.mark(position.issue))
+    pids += [runner.pid] if runner and processes.is_alive(runner) else []
     alive = f" (pid {pids[0]})" if pids else ""
     return Reason(f"its run is not over{alive}", f"issueflow status {position.issue}", "block")
 
