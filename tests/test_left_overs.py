@@ -47,6 +47,18 @@ def test_the_lock_file_of_a_deletion_that_was_killed_after_the_deed_goes_too(beg
     assert not (begun.path / ".git" / "packed-refs.lock").exists()
 
 
+@pytest.mark.parametrize("back", [None, "/elsewhere/02-verify/.git\n"], ids=["half removed", "another's by now"])
+def test_git_s_entry_for_a_removed_worktree_stops_nothing(begun: Repo, back: str | None) -> None:
+    position = begun.advance()
+    (begun.run_folder("02-verify") / "tidy.json").unlink()
+    entry = begun.path / ".git" / "worktrees" / "02-verify"
+    entry.mkdir()
+    if back:
+        (entry / "gitdir").write_text(back)
+    assert begun.advance() == position
+    assert entry.exists() == bool(back)
+
+
 def test_a_lock_file_that_changes_hands_is_somebody_s_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

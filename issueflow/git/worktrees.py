@@ -207,14 +207,17 @@ def remove(repository: Repository, place: Place, trash: Path) -> None:
 
 
 def forget(repository: Repository, place: Place) -> None:
-    """Make git forget a worktree whose folder is gone already; fine when it has forgotten it."""
-    if is_registered(place) and not os.path.lexists(place.path):
+    """Make git forget a worktree whose folder is gone already; fine when it has, or has given its entry to another."""
+    if os.path.lexists(place.path):
+        return
+    if place.admin.is_dir() and not (place.admin / "gitdir").exists() and not (place.admin / "locked").exists():
+        _delete(place.admin)  # a killed `worktree remove` had begun; an add would have locked it
+    if is_registered(place):
         words = ["worktree", "remove", os.fspath(place.path)]
         run(repository.folder, "worktree", "unlock", os.fspath(place.path))
         code, _, err = run(repository.folder, *words)
-        if code != 0 and is_registered(
-            place
-        ):  # else a `prune` of somebody's, or the git of a killed command, was faster
+        # No longer registered: a `prune` of somebody's, or the git of a killed command, was faster.
+        if code != 0 and is_registered(place):
             raise GitFailed(words[:2], code, err.decode(errors="replace"))
 
 
