@@ -59,6 +59,15 @@ def test_git_s_entry_for_a_removed_worktree_stops_nothing(begun: Repo, back: str
     assert entry.exists() == bool(back)
 
 
+def test_git_s_entry_of_a_killed_worktree_add_goes_when_the_run_is_prepared(begun: Repo) -> None:
+    """With `--lock --reason` git marks it by the reason, not by `initializing`."""
+    entry = begun.path / ".git" / "worktrees" / "01-develop"
+    entry.mkdir(parents=True)
+    (entry / "locked").write_text("issueflow ISSUE-1 01-develop\n")
+    begun.advance(until="verify")
+    assert [path.name for path in entry.parent.iterdir()] == ["01-develop"]
+
+
 def test_a_lock_file_that_changes_hands_is_somebody_s_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

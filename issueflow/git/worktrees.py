@@ -161,9 +161,10 @@ def entries(repository: Repository, path: Path) -> Iterator[Path]:
 
 
 def _is_unfinished(entry: Path) -> bool:
-    """git's own mark of a `worktree add` under way; the caller holds our lock, so no add of ours is."""
+    """The mark of a `worktree add` under way, git's or our reason; the caller holds our lock, so none of ours is."""
     try:
-        return (entry / "locked").read_text().strip() in ("initializing", "") and not (entry / "HEAD").exists()
+        mark = (entry / "locked").read_text().strip()
+        return (mark in ("initializing", "") or mark.startswith("issueflow ")) and not (entry / "HEAD").exists()
     except OSError:
         return not any(entry.iterdir())
 
