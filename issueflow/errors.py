@@ -59,9 +59,7 @@ class GitFailed(IssueflowError):
         ]  # the cause, and what it stopped
         reason = "; ".join(told) or (lines or ["it said nothing"])[-1]
         ending = "did not end in time" if code is None else f"failed with {code}"
-        super().__init__(
-            f"git {argv[0]} {ending}: {reason}", hint or (ROOM if any(words in stderr for words in FULL) else None)
-        )
+        super().__init__(f"git {argv[0]} {ending}: {reason}", ROOM if any(words in stderr for words in FULL) else hint)
         self.argv = argv
         self.code = code
         self.stderr = stderr

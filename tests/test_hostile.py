@@ -44,7 +44,9 @@ ASKED: dict[str, list[list[str]]] = {
     "reopen": [["reopen", "1", "--to", "code-review", "--reason", JOINED]],
     "amend": [["amend", "1", "r2.md"]],
     "cancel": [["cancel", "1", "-m", JOINED]],
-    # asked below: they make the Issue, the folder or the repository
+    # asked below: they make the Issue, the folder or the repository, or need another one
+    "push": [],
+    "fetch": [],
     "new": [],
     "init": [],
     "demo": [],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import Repo, done, quick
 
+from issueflow.engine import decisions
 from issueflow.git import refs
 from issueflow.hosts import process
 from issueflow.models import Noted
@@ -168,18 +169,21 @@ def test_what_the_disk_refuses_is_told_with_its_path(begun: Repo, monkeypatch: p
     assert (said.returncode, said.stderr) == (1, f"error: {journal}: No space left on device\nhint: df -h\n")
 
 
-def test_a_folder_that_cannot_be_deleted_is_named_whole(begun: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_deleted_stops_no_issue_and_cleanup_names_it_whole(
+    begun: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """shutil.rmtree names what it could not remove by its name in its folder only."""
+    begun.advance()
+    decisions.approve(begun.hands, "ISSUE-1", "")
+    assert begun.advance().status == "delivered"
 
-    def refuse(path: object) -> None:
+    def refuse(path: object, **how: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), ".gitignore")
 
-    (begun.path / ".git" / "issueflow" / "trash" / "1-01-develop").mkdir()
-    begun.advance(until="verify")
-    left = begun.path / ".git" / "issueflow" / "trash" / "2-01-develop"
-    left.mkdir()
     monkeypatch.setattr(shutil, "rmtree", refuse)
-    assert begun.cli("advance", "1").stderr.endswith(f"error: {left}: Input/output error\n")
+    said = begun.cli("cleanup", "1")
+    assert said.returncode == 1
+    assert "01-develop: Input/output error" in said.stdout
 
 
 def test_a_runner_that_cannot_work_is_not_started_for_ever(

@@ -164,6 +164,8 @@ def arguments(tmp_path: Path) -> dict[str, list[list[str]]]:
         "amend": [["2", "--workflow", "quick"]],
         "note": [["1", "a word"]],
         "cancel": [["2"]],
+        "push": [["origin"]],
+        "fetch": [["origin"]],
         "demo": [],  # makes a repository of its own
     }
 

@@ -275,8 +275,8 @@ def resume(
     Example: issueflow resume ISSUE-7 --restore
     """
     from issueflow.engine import inventory, walk
-    from issueflow.engine.decisions import refuse_inside_run
     from issueflow.engine.issues import find
+    from issueflow.engine.person import refuse_inside_run
 
     if as_json and not dry_run:
         raise WrongWords("--json goes with --dry-run", "issueflow resume --dry-run --json")

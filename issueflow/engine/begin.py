@@ -4,7 +4,7 @@ import os
 import shlex
 
 from issueflow import agents
-from issueflow.engine import decisions
+from issueflow.engine import person
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, settle, write
 from issueflow.errors import IssueflowError, WrongWords
@@ -68,7 +68,7 @@ def _written(name: str | None) -> str | None:
 
 def amend(hands: Hands, name: str, text: bytes | None, origin: str | None, workflow_name: str | None) -> Position:
     """Give an Issue the next version of its requirement, of its workflow, or both; it begins again from its head."""
-    decisions.refuse_inside_run("amend")
+    person.refuse_inside_run("amend")
     folder = find(hands, name)
     with folder.lock("amend"):
         position = settle(hands, folder)
@@ -89,7 +89,7 @@ def amend(hands: Hands, name: str, text: bytes | None, origin: str | None, workf
         if workflow_name is not None:
             pinned, workflow_text = pin(hands, workflow_name, position.pinned.version + 1)
             replace_file(folder.workflow(pinned.version), workflow_text)
-        by = decisions.who()
+        by = person.who()
         return write(
             hands,
             folder,

@@ -153,7 +153,7 @@ def _clean_one(
 def _not_over(folder: IssueFolder, position: Position, run: Run) -> Reason:
     begun = read_json(folder.run(run.started.name) / "started.json") or {}
     runner = processes.Identity(**begun["runner"]) if "runner" in begun else None
-    pids = processes.marked(run.started.mark(position.issue))
+    pids = processes.marked(run.started.mark(position.issue)) or []
     pids += [runner.pid] if runner and processes.is_alive(runner) else []
     alive = f" (pid {pids[0]})" if pids else ""
     return Reason(f"its run is not over{alive}", f"issueflow status {position.issue}", "block")
@@ -330,10 +330,13 @@ def tidy(hands: Hands, folder: IssueFolder, position: Position) -> None:
                 _remove(hands, place)
             except OSError:
                 continue  # no reason to stop the Issue; `cleanup` says what is wrong
+        elif place:
+            with hands.store.lock():
+                worktrees.forget(hands.repository, place)
         crash_point("tidy.worktree")
         ref = f"refs/heads/{branch_name(position.created.prefix, position.issue, run.started.name)}"
         with hands.store.lock():
-            if hands.repository.refs(ref).get(ref) == run.started.base:
+            if hands.repository.refs(ref).get(ref) in (None, run.started.base):  # elsewhere: somebody's by now
                 hands.repository.delete(ref, run.started.base)
         crash_point("tidy.branch")
         if folder_of_run.is_dir():

@@ -1,27 +1,14 @@
 """What a person says: checked against what is asked, bound to the evidence, journalled; never from inside a run."""
 
-import getpass
-import os
-
 from issueflow.engine import collect, notice, sight
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, repair, settle, write
+from issueflow.engine.person import refuse_inside_run, who
 from issueflow.errors import IssueflowError, WrongWords
-from issueflow.hosts import processes
 from issueflow.machine import Position, evidence
 from issueflow.models import Decided, Document, Finding, Noted, Verb
 from issueflow.store import index
 from issueflow.store.issue import IssueFolder
-
-
-def refuse_inside_run(verb: str) -> None:
-    """A run cannot decide for a person: IssueflowError when this process, or one above it, belongs to a run.
-
-    A guard against accidents and eager agents, no wall against a hostile one (docs/concepts.md).
-    """
-    mark = os.environ.get(processes.MARK) or processes.run_of(os.getppid())
-    if mark:
-        raise IssueflowError(f"{verb} is a person's decision; this is run {mark.rsplit('/', 1)[0]}", "issueflow status")
 
 
 def approve(hands: Hands, name: str, message: str) -> Position:
@@ -155,13 +142,6 @@ def _record(
             evidence=bound,
         ),
     )
-
-
-def who() -> str:
-    try:
-        return os.fsencode(getpass.getuser()).decode(errors="replace")
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
 
 
 def _require_waiting(position: Position) -> None:

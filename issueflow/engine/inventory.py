@@ -88,7 +88,7 @@ def _open_run(hands: Hands, folder: IssueFolder, position: Position) -> Iterator
     assert sight is not None
     what, step = f"run {started.name}", decide(position, sight)
     yield Finding(folder.name, what, _life(sight), sight.detail or _seen(sight), _will(position, step))
-    if isinstance(step, Prepare) or moved.other_owner(hands.repository.common, started):
+    if isinstance(step, Prepare) or moved.other_owner(folder, started):
         return
     yield from _place(folder, started, what)
     branch = branch_name(position.created.prefix, position.issue, started.name)

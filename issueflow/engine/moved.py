@@ -31,10 +31,15 @@ def relink(hands: Hands, folder: IssueFolder, position: Position) -> list[str]:
     return mended
 
 
-def other_owner(common: Path, started: Started) -> Path | None:
+def other_owner(folder: IssueFolder, started: Started) -> Path | None:
     """The git directory of another living repository that the run's worktree belongs to, None when it is ours or gone.
 
-    So it is in a copy made with `cp -r`: whatever the copy did there would happen to the original.
+    So it is in a copy made with `cp -r`: whatever the copy did there would happen to the original. What was written
+    down when it was made counts; the worktree's own `.git` file, which an agent can change, only where nothing was.
     """
-    found = worktrees.owner(Path(started.worktree))
+    common = folder.folder.parents[2]
+    place = launch.written_place(folder.run(started.name))
+    found = (place.admin.parents[1] if place.admin.is_dir() else None) if place else None
+    if place is None:
+        found = worktrees.owner(Path(started.worktree))
     return None if found is None or found.resolve() == common.resolve() else found

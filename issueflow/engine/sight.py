@@ -13,7 +13,7 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
     if started is None:
         return None
     run = folder.run(started.name)
-    if other := moved.other_owner(folder.folder.parents[2], started):
+    if other := moved.other_owner(folder, started):
         words = f"its worktree belongs to the repository at {other.parent}, of which this is a copy"
         return Sight(True, False, Life.UNKNOWN, Life.UNKNOWN, words)
     if not run.is_dir():

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from issueflow.engine import decisions
+from issueflow.engine import person
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, settle, take_files, take_journal, take_record, write
 from issueflow.errors import GitFailed, IssueflowError
@@ -159,7 +159,7 @@ def accept(hands: Hands) -> bool:
 
 def set_right(hands: Hands, name: str, *, restore: bool) -> list[str]:
     """A person has looked: put back what was changed, or take it as it is; what was done, in words, also as a note."""
-    decisions.refuse_inside_run("resume")
+    person.refuse_inside_run("resume")
     folder = find(hands, name)
     with folder.lock("resume"):
         story = take_record(hands, folder) if restore else take_journal(hands, folder)
@@ -172,7 +172,7 @@ def set_right(hands: Hands, name: str, *, restore: bool) -> list[str]:
             said.append("what was changed around the runs is meant")
         if said:
             text = "; ".join(said)[:20_000]
-            write(hands, folder, lambda **head: Noted(**head, by=decisions.who(), text=text))
+            write(hands, folder, lambda **head: Noted(**head, by=person.who(), text=text))
         return said
 
 
