@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_deleted_stops_no_issue_and_cleanup_names_it_who
     monkeypatch.setattr(shutil, "rmtree", refuse)
     said = begun.cli("cleanup", "1")
     assert said.returncode == 1
-    assert "01-develop: Input/output error" in said.stdout
+    assert f"Input/output error: '{begun.path}/.git/issueflow/trash/" in said.stdout
 
 
 def test_a_runner_that_cannot_work_is_not_started_for_ever(
