@@ -518,6 +518,8 @@ class World(RuleBasedStateMachine):
             self.settle()
             if error:
                 asked.append(str(error))
+                if str(error.hint).startswith("issueflow resume"):
+                    self.type(*str(error.hint).split()[1:])  # --restore or --accept: a person does as the hint says
             else:
                 position = self.position(name)
                 if position.is_over:
@@ -537,7 +539,6 @@ class World(RuleBasedStateMachine):
 
 # Questions that a person cannot answer with resume, approve and retry alone.
 ANSWERED_ELSEWHERE = (
-    "tell different stories",
     "there is no ISSUE-",  # its directory and its record were both deleted
     "exists already, at",  # a branch of the run's name was moved or made by somebody else
 )

@@ -114,7 +114,9 @@ def refuse_changed(hands: Hands, issue: str, run: str = "") -> None:
     now = baseline.executing(hands.repository, hands.project)
     named = {name: about["run"] for name, about in suspects.items() if now.get(name, "") == about["digest"]}
     for path in others:
-        before = read_json(path) or {}
+        before = read_json(path)
+        if before is None:  # taken in a moment ago, by another process
+            continue
         named |= dict.fromkeys(baseline.changed(before, now), path.stem.replace(".", "/", 1))
     if not named:
         (hands.store.root / SUSPECTS).unlink(missing_ok=True)

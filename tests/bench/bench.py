@@ -4,6 +4,7 @@ Nothing here fails a build: a figure from a busy machine is no fact. The goals a
 """
 
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -15,8 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from issueflow.engine import begin, decisions, walk
+from issueflow.engine import begin, decisions, launch, walk
 from issueflow.engine.issues import load
+from issueflow.git import snapshot
 from issueflow.machine.state import row
 from issueflow.project import Project
 from issueflow.store.index import save_summary
@@ -267,11 +269,53 @@ def p8() -> None:
         print(f"P8 installed: {(size(home) - bare) / 1e6:.0f} MB, {len(names)} distributions   goal 60 MB, 20")
 
 
+def snapshot_cost() -> None:
+    """Recording what an agent left in a tree of 2,000 files, against `git add -A && git commit` of the same."""
+    with repository(2_000) as shop:
+        hands = Project(shop).hands()
+        name = begin.create(hands, b"# Go\n", "Go", "r.md", None, None)
+        walk.advance(hands, name, Silent(), walk.Goal(until="verify"))
+        run = hands.store.issue(name).run("01-develop")
+        place = launch.place_of(run)
+        assert place is not None
+        lens = launch.lens_of(hands.repository.common, run, place)
+        assert lens is not None
+        numbers = iter(range(1_000))
+
+        def change() -> None:
+            (place.path / f"d{next(numbers) % 100}" / "f1.txt").write_text(f"{time.monotonic_ns()}\n")
+
+        def plain() -> None:
+            change()
+            git(place.path, "add", "-A")
+            git(place.path, "-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-q", "-m", "x")
+
+        def ours() -> None:
+            change()
+            tree = snapshot.look(lens).tree
+            hands.repository.commit_tree(tree, ["HEAD"], "x", hands.repository.identity, 0)
+
+        floor = wall(plain, 9)
+        say("a snapshot of 2,000 files, against add and commit", wall(ours, 9) / floor, "3")
+
+
+def resume_decides() -> None:
+    """Seconds until `resume` of an Issue that crashed has decided, the agent's own time aside."""
+    with repository(130) as shop:
+        hands = Project(shop).hands()
+        begin.create(hands, b"# Go\n", "Go", "r.md", None, None)
+        crash = {**os.environ, "ISSUEFLOW_CRASH": f"step.Collect#1@{shop.parent}/passed"}
+        subprocess.run([*ISSUEFLOW, "advance"], cwd=shop, env=crash, capture_output=True, check=False)
+        spent = wall(lambda: subprocess.run([*ISSUEFLOW, "resume", "--dry-run"], cwd=shop, capture_output=True), 7)
+        print(f"resume of a crashed Issue decides in {spent:.2f} s   goal 1")
+
+
 def size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 BENCHMARKS = {"P1": p1, "P2": p2, "P3": p3, "P4": p4, "P5": p5, "P7": p7, "P8": p8}
+BENCHMARKS |= {"snapshot": snapshot_cost, "resume": resume_decides}
 
 
 def main() -> None:
