@@ -154,8 +154,24 @@ class AgentSettings(Noun):
     type: Name
     argv: tuple[str, ...] = ()
     env: dict[Annotated[str, StringConstraints(pattern=r"^[^=]+$")], str] = {}
+    keys: tuple[Variable, ...] = ()
     timeout: Duration = 3600
     script: str | None = None
+
+    @field_validator("keys")
+    @classmethod
+    def _for_the_program_alone(cls, keys: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for name in sorted(info.data.get("env", {}).keys() & set(keys)):
+            raise ValueError(f"{name} also stands in env, which set-up commands get too; export it instead")
+        return keys
+
+
+class Environment(Noun):
+    """Which of the person's variables a run gets (`pass` None: all of them), and what is set for every run."""
+
+    pass_: tuple[Variable, ...] | None = Field(default=None, alias="pass")
+    set_: dict[Variable, str] = Field(default={}, alias="set")
+    drop: tuple[Variable, ...] = ()
 
 
 class Worktrees(Noun):
@@ -177,6 +193,7 @@ class Config(Noun):
     checks: tuple[CommandLine, ...] = ()
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")] = "issueflow"
     worktrees: Worktrees = Worktrees()
+    env: Environment = Environment()
     secrets: tuple[Variable, ...] = ()
     caches: tuple[str, ...] = (
         "__pycache__",
@@ -187,12 +204,24 @@ class Config(Noun):
         "node_modules",
     )
 
+    @field_validator("env")
+    @classmethod
+    def _leaves_keys_alone(cls, env: Environment, info: ValidationInfo) -> Environment:
+        for name, agent in info.data.get("agents", {}).items():
+            for variable in agent.keys:
+                if variable in env.set_ or variable in env.drop:
+                    where = "set" if variable in env.set_ else "drop"
+                    raise ValueError(f"{variable} is a key of the agent {name} and cannot stand in env.{where} too")
+        return env
+
     @field_validator("secrets")
     @classmethod
     def _written_nowhere(cls, secrets: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        for name, agent in info.data.get("agents", {}).items():
-            for variable in sorted(agent.env.keys() & set(secrets)):
-                raise ValueError(f"{variable} also stands in agents.{name}.env; export it where issueflow is started")
+        own = {f"agents.{name}.env": agent.env for name, agent in info.data.get("agents", {}).items()}
+        whole = info.data.get("env", Environment())
+        for where, values in {**own, "env.set": whole.set_}.items():
+            for variable in sorted(values.keys() & set(secrets)):
+                raise ValueError(f"{variable} also stands in {where}; export it where issueflow is started")
         return secrets
 
 

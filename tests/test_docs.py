@@ -17,6 +17,7 @@ from issueflow.models import (
     AgentSettings,
     Command,
     Config,
+    Environment,
     JournalEntry,
     Loop,
     Stage,
@@ -74,8 +75,14 @@ def test_every_verb_that_is_named_exists(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "before"),
-    [(Config, ""), (AgentSettings, "agents.NAME."), (Worktrees, "worktrees."), (Command, "checks[].")],
-    ids=["Config", "AgentSettings", "Worktrees", "Command"],
+    [
+        (Config, ""),
+        (AgentSettings, "agents.NAME."),
+        (Worktrees, "worktrees."),
+        (Environment, "env."),
+        (Command, "checks[]."),
+    ],
+    ids=["Config", "AgentSettings", "Worktrees", "Environment", "Command"],
 )
 def test_every_key_of_the_configuration_is_explained(model: type, before: str) -> None:
     for name, field in model.model_fields.items():  # type: ignore[attr-defined]

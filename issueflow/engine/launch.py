@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from issueflow import agents, prompts
-from issueflow.engine import surroundings
+from issueflow.engine import environment, surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import Damaged, IssueflowError, WrongWords
@@ -38,28 +38,6 @@ from issueflow.models import (
 from issueflow.prompts import Fence, Input
 from issueflow.store.issue import IssueFolder, sha256
 
-# What tells a CLI that it runs inside another agent's session; a run is a session of its own.
-NESTED = (
-    "AGENT",
-    "AI_AGENT",
-    "CLAUDECODE",
-    "CLAUDE_CODE_CHILD_SESSION",
-    "CLAUDE_CODE_ENTRYPOINT",
-    "CLAUDE_CODE_MESSAGING_SOCKET",
-    "CLAUDE_CODE_MESSAGING_TOKEN",
-    "CLAUDE_CODE_SESSION_ID",
-    "CLAUDE_PID",
-    "CODEX_CI",
-    "CODEX_SANDBOX_NETWORK_DISABLED",
-    "CODEX_SESSION_ID",
-    "CODEX_THREAD_ID",
-    "CODEX_TOOL_CALL_ID",
-    "COPILOT_AGENT_SESSION_ID",
-    "ISSUEFLOW_CRASH",
-    "OPENCODE",
-    "OPENCODE_PID",
-    "QWEN_CODE_SESSION_ID",
-)
 RESULT_GRACE = 30.0  # seconds a complete result may lie untouched before the agent is ended: some CLIs never exit
 OUTPUTS = "outputs"
 
@@ -505,30 +483,14 @@ def _launch(hands: Hands, position: Position, started: Started, run: Path, place
     """What the runner needs, and nothing that it would have to look up."""
     stage = position.workflow.stages[started.stage]
     settings = hands.config.worktrees
-    env = {
-        "ISSUEFLOW_ISSUE": position.issue,
-        "ISSUEFLOW_RUN": started.mark(position.issue),
-        "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
-        # An agent that commits must be able to, on a machine where git knows nobody and for CLIs that hide who one is.
-        **{f"GIT_{who}_NAME": started.identity.name for who in ("AUTHOR", "COMMITTER")},
-        **{f"GIT_{who}_EMAIL": started.identity.email for who in ("AUTHOR", "COMMITTER")},
-        # An agent's own commit must not start a gc that sweeps away what another run has just staged.
-        "GIT_CONFIG_COUNT": "3",
-        "GIT_CONFIG_KEY_0": "gc.auto",
-        "GIT_CONFIG_VALUE_0": "0",
-        "GIT_CONFIG_KEY_1": "maintenance.auto",
-        "GIT_CONFIG_VALUE_1": "false",
-        # Where the person turned reflogs off, a commit the agent leaves behind would be on no record at all.
-        "GIT_CONFIG_KEY_2": "core.logAllRefUpdates",
-        "GIT_CONFIG_VALUE_2": "true",
-    }
+    env = environment.ours(position, started, place)
     commands = stage.commands if stage.commands is not None else position.pinned.checks
     argv, stdin, timeout = _program(hands, started, stage, run, place, env, commands)
     return {
         "argv": argv,
         "cwd": os.fspath(place.path),
-        "env": env,
-        "drop": list(NESTED),
+        "env": {**hands.config.env.set_, **env},
+        **environment.inherited(hands.config, started.agent),
         "secrets": list(hands.config.secrets),
         "stdin": os.fspath(stdin),
         "setup": [command.model_dump() for command in settings.setup],
@@ -561,7 +523,7 @@ def _program(
 
 def _check_program(hands: Hands, commands: tuple[Command, ...], run: Path, stage: Stage) -> tuple[list[str], Path, int]:
     wanted = {"commands": [command.model_dump() for command in commands], "secrets": list(hands.config.secrets)}
-    replace_file(run / "commands.json", to_json(wanted))
+    replace_file(run / "commands.json", to_json(wanted | {"drop": environment.withheld(hands.config)}))
     argv = [sys.executable, "-I", os.fspath(Path(check.__file__).resolve())]
     argv += [os.fspath(run / "commands.json"), os.fspath(run / "checks.json")]
     return argv, run / "prompt.md", stage.timeout or sum(command.timeout for command in commands) + 60

@@ -26,6 +26,8 @@ def main(commands: Path, results: Path) -> int:
     """Run every command, whatever the others gave; 0 when all ran, whatever their exit codes."""
     wanted = read_json(commands) or {"commands": [], "secrets": []}
     secrets = Secrets(wanted["secrets"])
+    for name in wanted.get("drop", ()):  # known here, to be taken out of what the commands print, and theirs no more
+        os.environ.pop(name, None)
     done = []
     for command in wanted["commands"]:
         done.append(_run(command["run"], command["timeout"], secrets))

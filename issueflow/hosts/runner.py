@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -143,9 +144,14 @@ def _last_line(folder: Path) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def _environment(launch: dict[str, Any]) -> dict[str, str]:
-    dropped = set(launch["drop"])
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+def _environment(launch: dict[str, Any], keys: Sequence[str] = ()) -> dict[str, str]:
+    """What the run gets of this process's variables, and what is set for it; `keys` are for the program alone."""
+    allowed, dropped = launch.get("pass"), launch["drop"]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in keys or (name not in dropped and (allowed is None or name in allowed))
+    }
     return {**kept, **launch["env"]}
 
 
@@ -160,7 +166,7 @@ def _run(folder: Path, launch: dict[str, Any], secrets: Secrets) -> dict[str, An
             agent = subprocess.Popen(
                 launch["argv"],
                 cwd=launch["cwd"],
-                env=_environment(launch),
+                env=_environment(launch, launch.get("keys", ())),
                 stdin=prompt,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
