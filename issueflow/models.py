@@ -3,9 +3,19 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 
 JOURNAL_FORMAT = 1
 RESULT_SCHEMA = "issueflow.result/1"
@@ -42,6 +52,19 @@ Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,9
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
+
+
+def inside_the_project(value: str) -> str:
+    """A path as `worktrees.copy` takes it, without `.` and double slashes: the same place in every worktree."""
+    parts = PurePosixPath(value).parts
+    if not parts or value.startswith(("/", "~")) or ".." in parts:
+        raise ValueError(f"{value!r} is no path of a file or folder inside the project")
+    if parts[0].casefold() in (".git", RUN_FOLDER):
+        raise ValueError(f"{value!r} belongs to git or to the run itself")
+    return "/".join(parts)
+
+
+ProjectPath = Annotated[str, AfterValidator(inside_the_project)]
 
 
 class Noun(BaseModel):
@@ -179,8 +202,8 @@ class Worktrees(Noun):
 
     root: str | None = None
     setup: tuple[CommandLine, ...] = ()
-    copy_: tuple[str, ...] = Field(default=(), alias="copy")
-    link: tuple[str, ...] = ()
+    copy_: tuple[ProjectPath, ...] = Field(default=(), alias="copy")
+    link: tuple[ProjectPath, ...] = ()
 
 
 class Config(Noun):

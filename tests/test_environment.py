@@ -225,3 +225,92 @@ def test_ranges_of_neighbouring_issues_and_their_runs_do_not_meet() -> None:
     assert min(bases) >= 20_000 and max(bases) + 9 < 32_768
     assert all(base % 10 == 0 for base in bases)
     assert environment.port_base("ISSUE-999999999", 1) == environment.port_base("ISSUE-999999999", 1)
+
+
+# ── files that are brought along ──
+
+LINKS = {
+    "its folder is a link": ("conf/x", "ln -s {out} conf"),
+    "it is a link itself": ("conf/x", "mkdir conf; ln -s {out}/x conf/x"),
+    "it is a link to nothing": ("conf/x", "mkdir conf; ln -s {out}/new conf/x"),
+    "a folder in it is a link": ("conf", "mkdir conf; ln -s {out} conf/deep"),
+    "it is a folder": ("conf/x", "mkdir -p conf/x; touch conf/x/y"),
+}
+
+
+@pytest.mark.parametrize(("name", "act"), LINKS.values(), ids=LINKS)
+def test_nothing_is_written_through_a_link_that_an_agent_committed(
+    repo: Repo, tmp_path: Path, name: str, act: str
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "x").write_text("precious\n")
+    repo.write(".gitignore", "conf\n")
+    repo.write("conf/x", "from the checkout\n")
+    repo.write("conf/deep/x", "from the checkout\n")
+    plant = sh(f"rm -rf conf; {act.format(out=out)}; git add -f conf; git commit -qm link")
+    repo.setup(quick([plant, done()]), worktrees={"copy": [name]})
+    create(repo.hands, b"# Do it\n", "Do it", "r3.md", "quick", None)
+    said = repo.cli("advance", "1")
+    assert said.returncode == 1
+    assert "worktrees.copy or .link brings something to" in said.stderr and "hint: ls -ld " in said.stderr
+    assert [path.name for path in out.iterdir()] == ["x"]
+    assert (out / "x").read_text() == "precious\n"
+    repo.setup(quick([plant, done()]), worktrees={"copy": []})
+    assert repo.advance().stage == "deliver"
+
+
+def test_a_link_is_not_made_below_a_link_either(repo: Repo, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    repo.write(".gitignore", "conf\n")
+    repo.write("conf/data/rows", "1\n")
+    plant = sh(f"rm -rf conf; ln -s {out} conf; git add -f conf; git commit -qm link")
+    repo.setup(quick([plant, done()]), worktrees={"link": ["conf/data"]})
+    create(repo.hands, b"# Do it\n", "Do it", "r3.md", "quick", None)
+    assert "has a link" in repo.cli("advance", "1").stderr
+    assert list(out.iterdir()) == []
+
+
+def test_a_folder_is_copied_with_its_links_and_without_what_is_no_file(repo: Repo, tmp_path: Path) -> None:
+    """A tracked link that is there already, as it is, is no obstacle."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "far").write_text("far\n")
+    repo.write("conf/default", "tracked\n")
+    (repo.path / "conf" / "current").symlink_to("default")
+    repo.commit("conf")
+    repo.write(".gitignore", "conf/local\nconf/up\nconf/pipe\n/aside\n")
+    repo.commit("ignore")
+    repo.write("conf/local/x", "x\n")
+    os.mkfifo(repo.path / "conf" / "pipe")
+    (repo.path / "conf" / "up").symlink_to(tmp_path / "out")
+    (repo.path / "aside").symlink_to(tmp_path / "out" / "far")
+    repo.setup(quick(), worktrees={"copy": ["conf", "./aside", "not//there", "conf/pipe"]})
+    run = play(repo, sh("cat conf/local/x conf/current conf/up/far aside > seen"))
+    tree = Path(run.started.worktree)
+    assert (tree / "seen").read_text() == "x\ntracked\nfar\nfar\n"
+    assert (tree / "conf" / "up").readlink() == tmp_path / "out"
+    assert not (tree / "aside").is_symlink() and not (tree / "conf" / "pipe").exists()
+    assert run.ended.outcome.cls == "accepted"
+
+
+@pytest.mark.parametrize("key", ["copy", "link"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "//etc/passwd",
+        "../beside",
+        "a/../../b",
+        "~/.npmrc",
+        ".",
+        "",
+        ".git",
+        ".GIT/config",
+        ".issueflow-run/x",
+    ],
+)
+def test_a_path_that_is_not_the_project_s_is_refused(repo: Repo, key: str, path: str) -> None:
+    repo.write(".issueflow/config.yaml", json.dumps({**EXAMPLE_CONFIG, "worktrees": {key: [path]}}))
+    with pytest.raises(WrongWords, match=rf"worktrees\.{key}\.0: .*(inside the project|belongs to git)"):
+        repo.hands.config  # noqa: B018

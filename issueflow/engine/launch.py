@@ -11,11 +11,12 @@ from typing import Any
 
 from issueflow import agents, prompts
 from issueflow.engine import environment, surroundings
+from issueflow.engine.bring import bring_along
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import Damaged, IssueflowError, WrongWords
 from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json, write_file
-from issueflow.git import baseline, review, snapshot, worktrees
+from issueflow.git import review, snapshot, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import check, process, processes
 from issueflow.machine import Position
@@ -128,7 +129,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
         remember(run, place)
         shutil.rmtree(run / "git", ignore_errors=True)
         lens = snapshot.grind(hands.repository, place, run / "git", hands.config.caches)
-        replace_file(run / "brought.json", to_json(_bring_along(hands, place.path)))
+        replace_file(run / "brought.json", to_json(bring_along(hands, place.path)))
         _hand_over(hands, folder, position, started, run, place)
         crash_point("prepare.order")
         surroundings.photograph(hands, position, run)
@@ -214,30 +215,6 @@ def record_start_tree(run: Path, lens: snapshot.Lens) -> None:
     snapshot.keep_ignore_rules(lens)  # again: set-up may have brought some
     looked = snapshot.look(lens)
     replace_file(run / "before.json", to_json({"tree": looked.tree}))
-
-
-def _bring_along(hands: Hands, worktree: Path) -> dict[str, str]:
-    """Copy and link what the project wants in every worktree; path to digest of what was brought, links with none.
-
-    What is not there is no reason to stop: a fresh clone has no `.env` yet.
-    """
-    brought: dict[str, str] = {}
-    for name in hands.config.worktrees.copy_:
-        source, target = hands.project / name, worktree / name
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
-        files = [target] if target.is_file() else sorted(target.rglob("*"))
-        brought |= {os.fspath(p.relative_to(worktree)): baseline.digest(p) for p in files if p.is_file()}
-    for name in hands.config.worktrees.link:
-        source, target = hands.project / name, worktree / name
-        if source.exists() and not os.path.lexists(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source)
-            brought[name] = ""
-    return brought
 
 
 # ── the order ──
