@@ -36,6 +36,7 @@ ASKED: dict[str, list[list[str]]] = {
     "advance": [["advance", "1"], ["advance", "--all"]],
     "resume": [["resume", "1"]],
     "cleanup": [["cleanup", "--dry-run"], ["cleanup"]],
+    "agents": [["agents"], ["agents", "--json"]],
     "note": [["note", "1", JOINED]],
     "approve": [["approve", "1", "-m", JOINED]],
     "request-changes": [["request-changes", "1", "-m", JOINED]],

@@ -166,6 +166,7 @@ def arguments(tmp_path: Path) -> dict[str, list[list[str]]]:
         "cancel": [["2"]],
         "push": [["origin"]],
         "fetch": [["origin"]],
+        "agents": [[]],
         "demo": [],  # makes a repository of its own
     }
 

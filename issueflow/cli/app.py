@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from issueflow.cli import begin, clean, decide, look, share, walk, workflows
+from issueflow.cli import begin, clean, decide, look, machine, share, walk, workflows
 from issueflow.errors import WrongWords
 
 app = typer.Typer(
@@ -75,6 +75,7 @@ VERBS: list[Callable[..., int]] = [
     walk.cancel,
     share.push,
     share.fetch,
+    machine.agents,
     begin.demo,
 ]
 for verb in VERBS:
