@@ -176,6 +176,8 @@ class AgentSettings(Noun):
 
     type: Name
     argv: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    model: str | None = None
     env: dict[Annotated[str, StringConstraints(pattern=r"^[^=]+$")], str] = {}
     keys: tuple[Variable, ...] = ()
     timeout: Duration = 3600
@@ -428,6 +430,26 @@ class Exit(Noun):
     left_over: int = 0
 
 
+class Usage(Noun):
+    """What a run used, by the word of its CLI; None is unknown, and no price is ever guessed.
+
+    `input` counts every token that was read, those from a cache (`cached`) included.
+    """
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    cost_usd: float | None = None
+
+
+class Problem(Noun):
+    """Why an agent could not do its work: the kind, its CLI's words, and when a limit ends, in seconds since 1970."""
+
+    kind: Literal["limit", "auth", "refusal", "context", "turns", "budget", "endpoint", "usage", "no-conversation"]
+    words: str
+    resets: int | None = None
+
+
 class Outcome(Noun):
     """What the engine made of a run: exactly one class, and what follows from an accepted result."""
 
@@ -527,6 +549,7 @@ class Started(Entry):
     must_answer: tuple[str, ...]
     settings: str
     session: str | None = None
+    resumes: bool = False
     machine: str = ""
 
     @property

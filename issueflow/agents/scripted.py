@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from issueflow.agents import Launch, Task, player
+from issueflow.agents import Capabilities, Launch, Report, Task, player, refuse_others
 from issueflow.errors import WrongWords
 from issueflow.files import replace_file, to_json
 from issueflow.models import AgentSettings
+
+CAPABILITIES = Capabilities()
 
 
 class _Act(BaseModel):
@@ -87,6 +89,7 @@ SCRIPT: TypeAdapter[dict[str, list[list[Act]]]] = TypeAdapter(dict[str, list[lis
 
 def check(name: str, settings: AgentSettings) -> None:
     """A scripted agent needs its script."""
+    refuse_others(name, settings, {"argv", "script"})
     if not settings.script:
         raise WrongWords(f"agent {name} has no script: what shall it play?", "issueflow demo")
 
@@ -117,6 +120,6 @@ def launch(settings: AgentSettings, task: Task) -> Launch:
     return Launch(argv, task.prompt, dict(settings.env))
 
 
-def final_message(stdout: str) -> str:
+def read(stdout: str, stderr: str, ended: int) -> Report:
     """All of its output."""
-    return stdout
+    return Report(stdout)

@@ -39,6 +39,8 @@ from issueflow.models import (
 from issueflow.store.issue import IssueFolder, sha256
 
 MOST_OUTPUT = 256 * 1024  # bytes of an agent's output in which a result is looked for, from its end
+MOST_STREAM = 16 * 1024 * 1024  # bytes of an agent's events that are read; of more, the beginning and the end
+BEGINNING = 64 * 1024
 MOST_DOCUMENT = 1024 * 1024  # bytes of one produced document
 
 
@@ -261,7 +263,8 @@ def _judge(
     if stage.kind == "check":
         return judge_checks(_checks(run), facts.exit, started.stage, facts.next_finding), None
     place = launch.place_of(run)
-    submission = _submission(hands, started, run, place)
+    report = _report(hands, started, run, facts.exit)
+    submission = _submission(hands, run, place, report)
     if submission.file is not None:
         replace_file(run / "result.json", submission.file)
     outcome, result = judge(position.issue, started, stage, submission, facts)
@@ -279,14 +282,19 @@ def _checks(run: Path) -> tuple[CheckRun, ...]:
     return tuple(CheckRun.model_validate(item) for item in found["checks"])
 
 
-def _submission(hands: Hands, started: Started, run: Path, place: Place | None) -> Submission:
+def _report(hands: Hands, started: Started, run: Path, how: Exit) -> agents.Report:
+    """What the agent's output says, read as its type in config.yaml writes it."""
+    output = _ends(run / "stdout.log")
+    settings = hands.config.agents.get(started.agent or "")
+    agent = agents.agent(settings) if settings else None
+    return agent.read(output, _tail(run / "stderr.log", MOST_OUTPUT), how.ended) if agent else agents.Report(output)
+
+
+def _submission(hands: Hands, run: Path, place: Place | None, report: agents.Report) -> Submission:
     kept = run / "result.json"
     if kept.exists():  # taken in before a crash; the worktree may be gone by now
         return Submission(kept.read_bytes())
-    output = _tail(run / "stdout.log", MOST_OUTPUT)
-    settings = hands.config.agents.get(started.agent or "")
-    agent = agents.agent(settings) if settings else None
-    message = agent.final_message(output) if agent else output
+    message = report.message[-MOST_OUTPUT:]
     words = _last_words(run)
     if place is None:
         return Submission(None, message, last_words=words)
@@ -306,6 +314,14 @@ def _last_words(run: Path) -> str:
         if lines:
             return lines[-1].strip()[:300]
     return ""
+
+
+def _ends(path: Path) -> str:
+    """A log, without its middle when it is too long to be read."""
+    if not path.exists() or path.stat().st_size <= MOST_STREAM:
+        return _tail(path, MOST_STREAM)
+    with path.open("rb") as stream:
+        return stream.read(BEGINNING).decode(errors="replace") + "\n" + _tail(path, MOST_STREAM - BEGINNING)
 
 
 def _tail(path: Path, most: int) -> str:

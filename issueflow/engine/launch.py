@@ -28,6 +28,7 @@ from issueflow.models import (
     AgentSettings,
     Command,
     Finding,
+    Result,
     ReviewResult,
     Stage,
     Started,
@@ -330,7 +331,6 @@ def reviewed(position: Position, started: Started) -> str | None:
 
 
 def _order(position: Position, started: Started, stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
-    model = ReviewResult if stage.kind == "review" else WriteResult if stage.writes else AgentResult
     return order_document(
         issue=position.issue,
         stage=started.stage,
@@ -345,8 +345,15 @@ def _order(position: Position, started: Started, stage: Stage, files: dict[str, 
         inputs=[{"name": name, "path": f"{RUN_FOLDER}/{name}", "sha256": sha256(data)} for name, data in files.items()],
         must_answer=[_due(finding) for finding in _due_findings(position, started)],
         checklist=[item.model_dump() for item in position.checklist] if stage.checklist == "partition" else [],
-        result={"path": f"{RUN_FOLDER}/result.json", "json_schema": model.model_json_schema(by_alias=True)},
+        result={
+            "path": f"{RUN_FOLDER}/result.json",
+            "json_schema": _result_model(stage).model_json_schema(by_alias=True),
+        },
     )
+
+
+def _result_model(stage: Stage) -> type[Result]:
+    return ReviewResult if stage.kind == "review" else WriteResult if stage.writes else AgentResult
 
 
 def _target(position: Position, started: Started, stage: Stage) -> dict[str, Any] | None:
@@ -492,10 +499,28 @@ def _program(
         return _check_program(hands, commands, run, stage)
     settings = _settings(hands, started.agent)
     agent = agents.usable(started.agent, settings)
-    task = agents.Task(run / "prompt.md", place.path, run, started.stage, started.play, hands.project)
-    launch = agent.launch(settings, task)
+    launch = agent.launch(settings, _task(hands, started, stage, run, place))
     env.update({name: value for name, value in launch.env.items() if name not in env})
     return launch.argv, launch.stdin, stage.timeout or settings.timeout
+
+
+def _task(hands: Hands, started: Started, stage: Stage, run: Path, place: Place) -> agents.Task:
+    schema = run / "schema.json"
+    replace_file(schema, to_json(_result_model(stage).model_json_schema(by_alias=True)))
+    return agents.Task(
+        prompt=run / "prompt.md",
+        worktree=place.path,
+        run_folder=run,
+        stage=started.stage,
+        play=started.play,
+        project=hands.project,
+        kind=stage.kind,
+        access=stage.access,
+        commands=stage.writes,
+        git=(hands.repository.common, place.admin),
+        session=agents.Session(started.session, started.resumes) if started.session else None,
+        schema=schema,
+    )
 
 
 def _check_program(hands: Hands, commands: tuple[Command, ...], run: Path, stage: Stage) -> tuple[list[str], Path, int]:
