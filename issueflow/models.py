@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -28,7 +29,9 @@ HOLD = "hold"
 StageKind = Literal["agent", "review", "check", "human"]
 Access = Literal["read-only", "write"]
 Severity = Literal["blocker", "major", "minor", "note"]
-ResultClass = Literal["accepted", "missing", "malformed", "foreign", "contradicted", "violation", "stopped", "setup"]
+ResultClass = Literal[
+    "accepted", "missing", "malformed", "foreign", "contradicted", "violation", "stopped", "setup", "unavailable"
+]
 
 VERDICTS: dict[StageKind, tuple[str, ...]] = {
     "agent": ("done", "incomplete", "needs_input", "blocked"),
@@ -442,12 +445,35 @@ class Usage(Noun):
     cost_usd: float | None = None
 
 
+PROBLEMS = {
+    "limit": "waiting for a limit",
+    "auth": "its service does not know who it is",
+    "refusal": "its model refused",
+    "context": "the conversation is too long for its model",
+    "turns": "it used the turns it may take",
+    "budget": "it used the money it may spend",
+    "endpoint": "its service cannot be used",
+    "usage": "its program does not take how it was started",
+    "no-conversation": "the conversation to go on with is gone",
+}
+
+
 class Problem(Noun):
     """Why an agent could not do its work: the kind, its CLI's words, and when a limit ends, in seconds since 1970."""
 
     kind: Literal["limit", "auth", "refusal", "context", "turns", "budget", "endpoint", "usage", "no-conversation"]
     words: str
     resets: int | None = None
+
+    @property
+    def is_outside(self) -> bool:
+        """Does it lie outside of the agent's work, so that the same run can succeed later?"""
+        return self.kind in ("limit", "auth", "endpoint", "usage", "no-conversation")
+
+    def say(self) -> str:
+        """In words, a limit's end as the time here."""
+        ends = f", resets {datetime.fromtimestamp(self.resets):%Y-%m-%d %H:%M}" if self.resets else ""
+        return f"{PROBLEMS[self.kind]}{ends}: {self.words}"
 
 
 class Outcome(Noun):
@@ -474,6 +500,7 @@ class Outcome(Noun):
     commands_run: tuple[CommandRun, ...] = ()
     no_change: str | None = None
     checks: tuple[CheckRun, ...] = ()
+    problem: Problem | None = None
 
 
 class Code(Noun):
@@ -571,6 +598,8 @@ class Ended(Entry):
     code: Code
     outcome: Outcome
     evidence: Evidence
+    session: str | None = None
+    usage: Usage | None = None
 
 
 class Dropped(Entry):
@@ -580,6 +609,7 @@ class Dropped(Entry):
     run: int
     reason: str
     code: Code
+    session: str | None = None
 
 
 class Presented(Entry):

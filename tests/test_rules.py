@@ -250,7 +250,11 @@ BROKEN: dict[str, tuple[str, dict[str, Any], str]] = {
         {"stages.develop.commands": ["true"]},
         "stage develop: commands has no meaning for kind agent",
     ),
-    "a conversation to resume": ("default", {"stages.develop.session": "resume"}, "stage develop: session: resume"),
+    "a conversation to resume": (
+        "default",
+        {"stages.develop.session": "resume"},
+        "stage develop: session: resume, but scripted cannot go on",
+    ),
     # ── unreachable ──
     "a stage nothing leads to": ("quick", {"stages.lint": check()}, "stage lint can never be reached"),
     "two stages that only lead to each other": (

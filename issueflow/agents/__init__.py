@@ -129,6 +129,12 @@ def usable(name: str, settings: AgentSettings) -> Agent:
     return found
 
 
+def resuming(settings: dict[str, AgentSettings]) -> set[str]:
+    """Those of the agents whose conversations can go on in another worktree."""
+    found = {name: agent(one) for name, one in settings.items()}
+    return {name for name, one in found.items() if one and one.CAPABILITIES.resume_elsewhere}
+
+
 def refuse_others(name: str, settings: AgentSettings, used: Collection[str]) -> None:
     """WrongWords when a key is set that this type would silently leave unread."""
     for key in sorted(settings.model_fields_set - {"type", "env", "timeout", *used}):

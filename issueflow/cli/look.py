@@ -71,7 +71,7 @@ def _status_of(here: "Project", name: str, as_json: bool) -> int:
         _print_json({"version": overview.STATUS_VERSION, "issue": state(position)})
         return 0
     live = overview.live(here.store.root, row(position))
-    extra = _extra(here, folder, position)
+    extra = [*_extra(here, folder, position), ("used", _used(position))]
     detail(state(position), live, extra, sys.stdout)
     if "merged" not in dict(extra):
         say_next(position)
@@ -102,6 +102,14 @@ def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list
         extra.append(("question", position.hold.reason))
     extra += [("asked", question) for question in position.questions]
     return extra
+
+
+def _used(position: "Position") -> str:
+    """What all runs used, and of how many nothing is known."""
+    from issueflow.machine import usage
+
+    sum_, unknown = usage.total(position.runs), usage.unknown(position.runs)
+    return usage.in_words(sum_) + (f"; of {unknown} runs unknown" if sum_ and unknown else "")
 
 
 def _print_json(value: dict[str, Any]) -> None:
@@ -239,6 +247,7 @@ def _decision_text(position: "Position", number: int | None) -> str:
 
 def describe(run: "Run") -> str:
     """A run in words: what it was given, what it said, what the engine made of it."""
+    from issueflow.machine import usage
     from issueflow.views import findings
 
     started, ended = run.started, run.ended
@@ -247,6 +256,8 @@ def describe(run: "Run") -> str:
         f"base      {started.base[:12]}",
         f"worktree  {started.worktree}",
     ]
+    if run.session:
+        parts.append(f"session   {run.session}" + (" (went on with)" if started.resumes else ""))
     if run.dropped:
         return "\n".join([*parts, f"result    died: {run.dropped.reason}", f"commit    {run.tip[:12]}"])
     if ended is None:
@@ -257,6 +268,8 @@ def describe(run: "Run") -> str:
         f"commit    {run.tip[:12]}" + ("" if ended.code.changed else " (unchanged)"),
         f"exit      {ended.exit.status}",
     ]
+    if started.agent:
+        parts.append(f"used      {usage.in_words(ended.usage)}")
     if outcome.reviewed:
         parts.append(f"reviewed  {outcome.reviewed}")
     lists = {

@@ -41,6 +41,7 @@ def validate(
 
     Example: issueflow workflow validate default
     """
+    from issueflow import agents
     from issueflow.machine import check_workflow
 
     here = project()
@@ -50,7 +51,8 @@ def validate(
         try:
             workflow = here.workflow(one)
             bound = {role: agent for role, agent in config.roles.items() if agent in config.agents}
-            errors = check_workflow(workflow, bound=bound, has_checks=bool(config.checks))
+            resuming = agents.resuming(config.agents)
+            errors = check_workflow(workflow, bound=bound, has_checks=bool(config.checks), resuming=resuming)
         except IssueflowError as error:
             errors = [str(error)]
         bad += bool(errors)

@@ -118,7 +118,8 @@ def bind(hands: Hands, workflow: Workflow) -> dict[str, str]:
     """Who plays each role of the workflow; WrongWords with the first reason why it cannot be used here."""
     config = hands.config
     bound = {role: config.roles[role] for role in workflow.roles if role in config.roles}
-    for problem in check_workflow(workflow, bound=bound, has_checks=bool(config.checks)):
+    resuming = agents.resuming(config.agents)
+    for problem in check_workflow(workflow, bound=bound, has_checks=bool(config.checks), resuming=resuming):
         raise WrongWords(f"workflow {workflow.name}: {problem}", f"issueflow workflow validate {workflow.name}")
     for role, agent in bound.items():
         if agent not in config.agents:

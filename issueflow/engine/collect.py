@@ -5,6 +5,7 @@ import os
 import shlex
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ from issueflow.git import review, snapshot, worktrees
 from issueflow.git.command import ZERO
 from issueflow.git.worktrees import Place
 from issueflow.hosts import process, processes
-from issueflow.machine import Facts, Position, Submission, evidence, judge
+from issueflow.machine import Facts, Position, Submission, evidence, judge, usage
 from issueflow.machine.judge import MOST_BYTES, judge_checks
 from issueflow.models import (
     RUN_FOLDER,
@@ -33,6 +34,7 @@ from issueflow.models import (
     Outcome,
     Result,
     Started,
+    Usage,
     branch_name,
     keep_ref,
 )
@@ -92,10 +94,17 @@ def _exit(run: Path) -> Exit:
 def _finish(hands: Hands, folder: IssueFolder, position: Position, started: Started, how: Exit) -> Position:
     run = folder.run(started.name)
     code, facts = _record_code(hands, position, started, run, how)
-    outcome, result = _judge(hands, folder, position, started, run, facts)
+    report, agent = _report(hands, started, run, how)
+    facts = replace(facts, failed=report.succeeded is False, problem=report.problem)
+    outcome, result = _judge(hands, position, started, run, facts, report)
+    code = _about_report(code, report, outcome)
     code = _about_secrets(hands, started, run, code, result)
     if how.status == "lost" and outcome.cls != "accepted":
-        return write(hands, folder, lambda **head: Dropped(**head, run=started.run, reason=how.detail, code=code))
+        return write(
+            hands,
+            folder,
+            lambda **head: Dropped(**head, run=started.run, reason=how.detail, code=code, session=report.session),
+        )
     if result is not None:
         outcome = outcome.model_copy(
             update={"documents": _keep_documents(hands, folder, position, started, run, result)}
@@ -107,8 +116,35 @@ def _finish(hands: Hands, folder: IssueFolder, position: Position, started: Star
     return write(
         hands,
         folder,
-        lambda **head: Ended(**head, run=started.run, exit=how, code=code, outcome=outcome, evidence=bound),
+        lambda **head: Ended(
+            **head,
+            run=started.run,
+            exit=how,
+            code=code,
+            outcome=outcome,
+            evidence=bound,
+            session=report.session,
+            usage=_used(position, started, report, agent),
+        ),
     )
+
+
+def _used(position: Position, started: Started, report: agents.Report, agent: agents.Agent | None) -> Usage | None:
+    """The run's own usage: of what its CLI tells of a whole conversation, what earlier runs used is taken off."""
+    if report.usage is None or agent is None:
+        return None
+    can, running = agent.CAPABILITIES, set()
+    running |= {"input", "output", "cached"} if can.usage == "conversation" else set()
+    running |= {"cost_usd"} if can.cost == "conversation" else set()
+    return usage.own_share(position, report.session or started.session, report.usage, frozenset(running))
+
+
+def _about_report(code: Code, report: agents.Report, outcome: Outcome) -> Code:
+    """What its CLI told that a result beside it must not hide."""
+    told = [f"its CLI denied it {denied}" for denied in report.denials]
+    if outcome.cls == "accepted" and report.succeeded is False:
+        told.append(f"its CLI told of a failure: {report.problem.say() if report.problem else 'it did not say why'}")
+    return code.model_copy(update={"noticed": (*code.noticed, *told)})
 
 
 # ── act 5: the code ──
@@ -257,13 +293,12 @@ def _handed_in(place: Place, result: Result | None) -> bytes:
 
 
 def _judge(
-    hands: Hands, folder: IssueFolder, position: Position, started: Started, run: Path, facts: Facts
+    hands: Hands, position: Position, started: Started, run: Path, facts: Facts, report: agents.Report
 ) -> tuple[Outcome, Result | None]:
     stage = position.workflow.stages[started.stage]
     if stage.kind == "check":
         return judge_checks(_checks(run), facts.exit, started.stage, facts.next_finding), None
     place = launch.place_of(run)
-    report = _report(hands, started, run, facts.exit)
     submission = _submission(hands, run, place, report)
     if submission.file is not None:
         replace_file(run / "result.json", submission.file)
@@ -282,12 +317,14 @@ def _checks(run: Path) -> tuple[CheckRun, ...]:
     return tuple(CheckRun.model_validate(item) for item in found["checks"])
 
 
-def _report(hands: Hands, started: Started, run: Path, how: Exit) -> agents.Report:
-    """What the agent's output says, read as its type in config.yaml writes it."""
-    output = _ends(run / "stdout.log")
+def _report(hands: Hands, started: Started, run: Path, how: Exit) -> tuple[agents.Report, agents.Agent | None]:
+    """What the agent's output says, read as its type in config.yaml writes it, and that type."""
+    output = _ends(run / "stdout.log") if started.agent else ""
     settings = hands.config.agents.get(started.agent or "")
     agent = agents.agent(settings) if settings else None
-    return agent.read(output, _tail(run / "stderr.log", MOST_OUTPUT), how.ended) if agent else agents.Report(output)
+    if agent is None:
+        return agents.Report(output), None
+    return agent.read(output, _tail(run / "stderr.log", MOST_OUTPUT), how.ended), agent
 
 
 def _submission(hands: Hands, run: Path, place: Place | None, report: agents.Report) -> Submission:

@@ -10,7 +10,7 @@ from issueflow.engine.issues import load
 from issueflow.engine.sight import look, strays
 from issueflow.errors import Damaged, TooNew
 from issueflow.git import record, worktrees
-from issueflow.machine import Drop, Position, Prepare, Step, decide
+from issueflow.machine import OUTSIDE, Drop, Position, Prepare, Step, decide
 from issueflow.models import Life, Sight, Started, branch_name
 from issueflow.store.issue import IssueFolder
 
@@ -137,7 +137,7 @@ def _issue_yaml(folder: IssueFolder) -> Iterator[Finding]:
 def _standing(folder: IssueFolder, position: Position) -> Finding:
     state = f"{position.status} at {position.stage}"
     if position.hold:
-        again = position.hold.cause in ("died", "setup")
+        again = position.hold.cause in OUTSIDE
         action = f"run {position.hold.stage} again" if again else "nothing: the question is yours"
         return Finding(folder.name, "issue", state, position.hold.reason, action)
     evidence = f"{position.entries} journal entries, {len(position.runs)} runs"

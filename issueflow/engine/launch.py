@@ -6,6 +6,7 @@ import secrets
 import shlex
 import shutil
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     agent = position.pinned.roles[role] if role else None
     number = len(position.runs) + 1
     reads = stage.kind != "check"
+    session, resumes = _conversation(hands, position, agent)
     return write(
         hands,
         folder,
@@ -78,8 +80,24 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
             target=position.current(stage.target) if stage.target and stage.target != "diff" else None,
             must_answer=position.must_answer if stage.kind == "agent" else (),
             settings=sha256(to_json(_settings(hands, agent).model_dump()).encode()) if agent and reads else "",
+            session=session,
+            resumes=resumes,
         ),
     )
+
+
+def _conversation(hands: Hands, position: Position, agent: str | None) -> tuple[str | None, bool]:
+    """The conversation of the next run, and whether it goes on with it; None where its CLI picks the id.
+
+    One chosen beforehand is known even when the agent is killed before it has said a word.
+    """
+    found = agents.agent(_settings(hands, agent)) if agent else None
+    if agent is None or found is None:
+        return None, False
+    known = position.conversation(agent)
+    if known and found.CAPABILITIES.resume_elsewhere:
+        return known, True
+    return (str(uuid.uuid4()), False) if found.CAPABILITIES.session_id_choice else (None, False)
 
 
 def _free_path(hands: Hands, issue: str, run: str) -> Path:

@@ -16,11 +16,13 @@ from issueflow.errors import IssueflowError
 from issueflow.files import crash_point
 from issueflow.hosts import process, processes
 from issueflow.machine import (
+    OUTSIDE,
     Ask,
     Collect,
     Deliver,
     Drop,
     End,
+    Hold,
     Position,
     Prepare,
     Present,
@@ -68,7 +70,8 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
     Raises Busy when another command holds the Issue's lock for longer than five seconds.
     """
     folder = find(hands, name)
-    begun, announced, leave, prepared = _closed(load(folder)), 0, goal.replace, 0
+    begun, announced, prepared = _closed(load(folder)), 0, 0
+    leave = goal.replace or _is_over(load(folder).hold)
     while True:
         position = load(folder)
         step = decide(position, look(folder, position))
@@ -91,6 +94,11 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
             raise _cannot_start(folder.run(position.open_run.name))
         if isinstance(step, Ask | End) or _reached(position, step, goal, begun):
             return position
+
+
+def _is_over(hold: Hold | None) -> bool:
+    """Has what the Issue is held for settled itself meanwhile, such as a limit whose end was told?"""
+    return hold is not None and hold.until is not None and hold.until <= time.time()
 
 
 def _cannot_start(run: Path) -> IssueflowError:
@@ -134,7 +142,7 @@ def _step(hands: Hands, folder: IssueFolder, goal: Goal, *, leave: bool) -> tupl
     position = notice.adopt(hands, folder, position)
     if goal.until and position.stage == goal.until and position.status == "ready" and not position.open_run:
         return position, position, Ask(f"stopped before {goal.until}, as asked")
-    if leave and position.hold and position.hold.cause in ("died", "setup"):
+    if leave and position.hold and position.hold.cause in OUTSIDE:
         after = decisions.allow_again(hands, folder, position)
         return position, after, Start()
     step = decide(position, look(folder, position))

@@ -14,11 +14,12 @@ from issueflow.machine.decide import (
     Wait,
     decide,
 )
-from issueflow.machine.fold import Hold, Position, Run, evidence, fold
+from issueflow.machine.fold import OUTSIDE, Hold, Position, Run, evidence, fold
 from issueflow.machine.judge import Facts, Submission, judge
 from issueflow.machine.rules import check_workflow
 
 __all__ = [
+    "OUTSIDE",
     "Ask",
     "Collect",
     "Deliver",

@@ -37,16 +37,23 @@ from issueflow.models import (
 )
 
 Status = Literal["ready", "running", "waiting", "held", "delivering", "delivered", "cancelled", "failed"]
-Cause = Literal["died", "setup", "blocked", "question", "fault", "violation", "exhausted", "stalled", "budget"]
+Cause = Literal[
+    "died", "setup", "unavailable", "blocked", "question", "fault", "violation", "exhausted", "stalled", "budget"
+]
+OUTSIDE: tuple[Cause, ...] = ("died", "setup", "unavailable")  # nobody's answer is needed: `resume` runs it again
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A question to a person: why nothing moves, and the stage that `retry` would run again."""
+    """A question to a person: why nothing moves, and the stage that `retry` would run again.
+
+    `until`: when it settles itself, in seconds since 1970, where that is known.
+    """
 
     cause: Cause
     reason: str
     stage: str
+    until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,24 @@ class Run:
     @property
     def was_played(self) -> bool:
         """Did its agent come to an end of its own? The scripted agent plays the same again for one that did not."""
-        return self.ended is not None and self.ended.outcome.cls not in ("setup", "stopped")
+        return self.ended is not None and self.ended.outcome.cls not in ("setup", "stopped", "unavailable")
+
+    @property
+    def session(self) -> str | None:
+        """The conversation it was, None where its CLI has none or never told."""
+        closing = self.ended or self.dropped
+        return (closing.session if closing else None) or self.started.session
+
+    @property
+    def lost_conversation(self) -> bool:
+        """Was it to go on with a conversation that its CLI no longer has?"""
+        problem = self.ended.outcome.problem if self.ended else None
+        return self.started.resumes and problem is not None and problem.kind == "no-conversation"
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Did it end in the middle of its work, for reasons outside of it?"""
+        return self.dropped is not None or (self.ended is not None and self.ended.outcome.cls == "unavailable")
 
     @property
     def is_accepted(self) -> bool:
@@ -153,6 +177,17 @@ class Position:
     def head_run(self) -> Run | None:
         """The newest writing run with an accepted result: whose branch holds the head."""
         return next((run for run in reversed(self.runs) if run.is_accepted and run.stage.writes), None)
+
+    def conversation(self, agent: str) -> str | None:
+        """The conversation that the next run of `agent` may go on with: that of the last run of its stage.
+
+        Only where the stage says so, or where that run did not finish its work in this very round.
+        """
+        last = next((run for run in reversed(self.runs) if run.started.stage == self.stage), None)
+        if last is None or last.started.agent != agent or last.lost_conversation:
+            return None
+        unfinished = last.started.round == self.round and (self.continuation or last.was_cut_off)
+        return last.session if unfinished or self.kind().session == "resume" else None
 
     def kind(self) -> Stage:
         """The declaration of the stage the Issue stands at."""
@@ -443,6 +478,14 @@ class _Walk:
                 else:
                     visit.attempts -= 1
                 self.ask("setup", f"{started.name} could not begin: {why}", started.stage)
+            case "unavailable":
+                if started.continuation:
+                    visit.continuation, visit.continued = True, False
+                else:
+                    visit.attempts -= 1
+                if not self.runs[started.run].lost_conversation:  # else it begins a new one, without being asked
+                    until = outcome.problem.resets if outcome.problem else None
+                    self.ask("unavailable", f"{started.name} could not go on: {why}", started.stage, until)
             case "contradicted":
                 visit.contradicted += 1
                 if visit.contradicted >= 2 or visit.attempts >= limit:
@@ -542,13 +585,13 @@ class _Walk:
         else:
             self.stage, self.status = target, "ready"
 
-    def ask(self, cause: Cause, reason: str, stage: str) -> None:
-        self.hold, self.status = Hold(cause, reason, stage), "held"
+    def ask(self, cause: Cause, reason: str, stage: str, until: int | None = None) -> None:
+        self.hold, self.status = Hold(cause, reason, stage, until), "held"
 
     def again(self, hold: Hold) -> None:
         """A person lets the held stage run again: from the last snapshot where it only died, else as new."""
         self.spent_from = len(self.runs)
-        if hold.cause in ("died", "setup") or hold.cause == "budget":
+        if hold.cause in OUTSIDE or hold.cause == "budget":
             self.hold, self.status = None, "ready"
         else:
             kept, feedback = self.visit.base, self.visit.feedback

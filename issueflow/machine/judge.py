@@ -15,6 +15,7 @@ from issueflow.models import (
     Exit,
     Finding,
     Outcome,
+    Problem,
     Result,
     ReviewResult,
     Stage,
@@ -43,7 +44,10 @@ class Submission:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the engine itself knows about a run; `target` is what a reviewer had to read, in the words of the order."""
+    """What the engine itself knows about a run; `target` is what a reviewer had to read, in the words of the order.
+
+    `failed`: its CLI's last word was a failure; `problem`: what it was, as far as its output tells.
+    """
 
     exit: Exit
     changed: bool
@@ -52,6 +56,8 @@ class Facts:
     target: str | None
     checklist: tuple[str, ...]
     next_finding: int
+    failed: bool = False
+    problem: Problem | None = None
 
 
 class _Refused(Exception):
@@ -77,8 +83,16 @@ def judge(
         result = _parse(issue, started, stage, submission, facts)
         _compare(started, stage, result, facts)
     except _Refused as refused:
-        return Outcome.model_validate({"cls": refused.cls, "errors": refused.errors}), None
+        return _refused(refused, facts.problem), None
     return _accepted(started, result, facts), result
+
+
+def _refused(refused: _Refused, problem: Problem | None) -> Outcome:
+    """A run without a usable result; what lay outside of its work is not held against it."""
+    if problem and problem.is_outside and refused.cls != "foreign":
+        return Outcome(cls="unavailable", errors=(problem.say(),), problem=problem)
+    errors = (*refused.errors, problem.say()) if problem else refused.errors
+    return Outcome.model_validate({"cls": refused.cls, "errors": errors, "problem": problem})
 
 
 def judge_checks(runs: tuple[CheckRun, ...], exit: Exit, stage: str, next_finding: int) -> Outcome:
@@ -357,6 +371,9 @@ def _contradictions(stage: Stage, result: Result, facts: Facts) -> list[str]:
         errors.append(f"it says {result.verdict} but was ended: {facts.exit.status} {facts.exit.detail}".strip())
     if result.verdict in ("done", "approve") and facts.exit.status == "exited" and facts.exit.code:
         errors.append(f"it says {result.verdict} but the agent ended with exit code {facts.exit.code}")
+    if result.verdict in ("done", "approve") and facts.failed:
+        what = facts.problem.say() if facts.problem else "it did not say why"
+        errors.append(f"it says {result.verdict} but its CLI told of a failure: {what}")
     if isinstance(result, ReviewResult) and result.verdict != "blocked" and result.reviewed != facts.target:
         errors.append(f"it reviewed {result.reviewed[:100]!r}, the target is {facts.target!r}")
     if isinstance(result, WriteResult) and result.verdict == "done":

@@ -1,6 +1,6 @@
 """What a workflow must be like before anything is started by it: each refusal is the sentence a person needs."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from issueflow.models import ENDS, HOLD, VERDICTS, Stage, Workflow
 
@@ -16,12 +16,16 @@ INPUTS = ("requirement", "constraints", "feedback", "findings", "checklist", "ch
 PRESENTS = ("diff", "open_findings", "decisions", "checklist")
 
 
-def check_workflow(workflow: Workflow, *, bound: dict[str, str], has_checks: bool) -> list[str]:
+def check_workflow(
+    workflow: Workflow, *, bound: dict[str, str], has_checks: bool, resuming: Collection[str] = ()
+) -> list[str]:
     """Every reason to refuse `workflow`, as sentences; empty when it may be used.
 
-    `bound` maps roles to agents; `has_checks` says whether the project has check commands of its own.
+    `bound` maps roles to agents; `has_checks` says whether the project has check commands of its own; `resuming` names
+    the agents whose conversations can go on in another worktree.
     """
     errors = [*_names(workflow), *_stages(workflow), *_roles(workflow, bound), *_checks(workflow, has_checks)]
+    errors += _sessions(workflow, bound, resuming)
     if errors:
         return errors  # the graph is only worth walking once its parts are right
     return [*_loops(workflow), *_reach(workflow), *_cycles(workflow), *_unreviewed(workflow), *_refused(workflow)]
@@ -73,8 +77,6 @@ def _stages(workflow: Workflow) -> Iterator[str]:
         for shown in stage.presents:
             if shown not in PRESENTS and shown not in _produced(workflow) and shown not in workflow.stages:
                 yield f"stage {name}: presents {shown}, which is neither known nor produced by a stage"
-        if stage.session == "resume":
-            yield f"stage {name}: session: resume needs an agent with conversations, which this version does not have"
 
 
 def _review(name: str, stage: Stage, workflow: Workflow) -> Iterator[str]:
@@ -125,6 +127,14 @@ def _roles(workflow: Workflow, bound: dict[str, str]) -> Iterator[str]:
                 yield f"stage {name} names the role {role}, which the workflow does not declare"
             elif role not in bound:
                 yield f"role {role} is bound to no agent"
+
+
+def _sessions(workflow: Workflow, bound: dict[str, str], resuming: Collection[str]) -> Iterator[str]:
+    for name, stage in workflow.stages.items():
+        roles = [stage.role] if stage.role else [reviewer.role for reviewer in stage.reviewers]
+        for agent in [bound[role] for role in roles if role in bound]:
+            if stage.session == "resume" and agent not in resuming:
+                yield f"stage {name}: session: resume, but {agent} cannot go on with a conversation in another worktree"
 
 
 def _checks(workflow: Workflow, has_checks: bool) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from issueflow.machine.fold import Position, Run
+from issueflow.machine import usage
+from issueflow.machine.fold import OUTSIDE, Position, Run
 from issueflow.models import branch_name
 
 
@@ -44,7 +45,14 @@ def state(position: Position) -> dict[str, Any]:
         "runs": [run_state(position, run) for run in position.runs],
         "created": created.at,
         "updated": position.at,
+        **_used(position),
     }
+
+
+def _used(position: Position) -> dict[str, Any]:
+    """What all runs used, and of how many nothing is known; absent as long as nothing is known of any."""
+    sum_ = usage.total(position.runs)
+    return {"usage": {**sum_.model_dump(), "unknown_runs": usage.unknown(position.runs)}} if sum_ else {}
 
 
 def row(position: Position) -> dict[str, Any]:
@@ -86,6 +94,8 @@ def run_state(position: Position, run: Run) -> dict[str, Any]:
         "verdict": ended.outcome.verdict if ended else None,
         "exit": ended.exit.status if ended else None,
         "seconds": ended.exit.seconds if ended else None,
+        **({"session": run.session} if run.session else {}),
+        **({"usage": ended.usage.model_dump()} if ended and ended.usage else {}),
     }
 
 
@@ -110,7 +120,7 @@ def next_command(position: Position) -> str | None:
     match position.status:
         case "waiting":
             return f"issueflow approve {issue}"
-        case "held" if position.hold and position.hold.cause in ("died", "setup"):
+        case "held" if position.hold and position.hold.cause in OUTSIDE:
             return f"issueflow resume {issue}"
         case "held":
             return f"issueflow retry {issue} --reason TEXT"
