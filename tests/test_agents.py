@@ -1,5 +1,6 @@
 """Agents' adapters: what each reads out of streams that its real CLI wrote, and how each is started."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ def kind_of(problem: Problem | None) -> str | None:
         ("codex-resumed", "OK.", Usage(input=4000, output=200, cached=800)),
         ("claude-done", "Committed hello.py.", Usage(input=3000, output=150, cached=600, cost_usd=0.00963)),
         ("claude-resumed", "OK.", Usage(input=1000, output=50, cached=200, cost_usd=0.01284)),
+        ("gemini-done", "Committed hello.py.", Usage(input=3000, output=150, cached=600)),
+        ("gemini-resumed", "OK.", Usage(input=1000, output=50, cached=200)),
+        ("opencode-done", "Committed hello.py.", Usage(input=3000, output=150, cached=600)),
+        ("opencode-resumed", "OK.", Usage(input=1000, output=50, cached=200)),
     ],
 )
 def test_a_run_that_went_well_has_its_message_conversation_and_usage(name: str, message: str, usage: Usage) -> None:
@@ -83,6 +88,13 @@ def test_a_run_that_went_well_has_its_message_conversation_and_usage(name: str, 
         ("claude-refuse", "refusal"),
         ("claude-turns", "turns"),
         ("claude-unknown", "no-conversation"),
+        ("gemini-400", "endpoint"),
+        ("gemini-401", "auth"),
+        ("gemini-drop", "endpoint"),
+        ("opencode-400", "endpoint"),
+        ("opencode-401", "auth"),
+        ("opencode-429", "limit"),
+        ("opencode-refuse", "refusal"),
     ],
 )
 def test_a_failure_event_is_a_failure_of_a_known_kind(name: str, kind: str) -> None:
@@ -97,6 +109,9 @@ def test_a_failure_event_is_a_failure_of_a_known_kind(name: str, kind: str) -> N
         ("codex-flag", "usage"),
         ("claude-flag", "usage"),
         ("claude-used", "usage"),
+        ("gemini-unknown", "no-conversation"),
+        ("gemini-flag", "usage"),
+        ("opencode-unknown", "no-conversation"),
     ],
 )
 def test_a_cli_that_never_began_says_why_on_standard_error(name: str, kind: str) -> None:
@@ -109,8 +124,28 @@ def test_a_refusal_that_codex_calls_a_success_is_a_problem() -> None:
     assert (report.succeeded, report.message, kind_of(report.problem)) == (True, "", "refusal")
 
 
-def test_what_claude_was_denied_is_told() -> None:
-    assert [denial.split()[:3] for denial in read("claude-denied").denials] == [["Bash:", "git", "add"]]
+@pytest.mark.parametrize(("name", "kind"), [("gemini-429", "limit"), ("gemini-500", "endpoint")])
+def test_a_cli_that_was_ended_while_it_asked_again_tells_why_it_waited(name: str, kind: str) -> None:
+    report = read(name)
+    assert (kind_of(report.problem), report.succeeded) == (kind, None)
+
+
+@pytest.mark.parametrize("kind", ["claude", "codex", "gemini", "opencode"])
+def test_a_warning_on_standard_error_is_no_problem(kind: str) -> None:
+    found = agents.agent(AgentSettings(type=kind))
+    assert found and found.read("", "WARNING: proceeding, even though something is odd\n", ENDED).problem is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("claude-denied", "Bash: git add"), ("opencode-denied", "bash: {'command'")]
+)
+def test_what_a_cli_was_denied_is_told(name: str, told: str) -> None:
+    denials = read(name).denials
+    assert len(denials) == 1 and denials[0].startswith(told)
+
+
+def test_a_turn_that_a_denial_ended_is_no_success() -> None:
+    assert read("opencode-denied").succeeded is None
 
 
 def test_an_answer_that_is_bound_to_a_schema_is_the_message() -> None:
@@ -205,7 +240,21 @@ def test_claude_says_sandbox_only_where_root_asks_to_skip_permissions(
         assert ("IS_SANDBOX" in launch.env) is said
 
 
-@pytest.mark.parametrize("kind", ["claude", "codex"])
+def test_gemini_that_only_reads_is_not_let_off_asking(tmp_path: Path) -> None:
+    for access, mode in (("write", "yolo"), ("read-only", "default")):
+        words = argv("gemini", task(tmp_path, access=access))
+        assert words[words.index("--approval-mode") + 1] == mode
+
+
+def test_opencode_that_only_reads_can_neither_edit_nor_run_commands(tmp_path: Path) -> None:
+    found = agents.agent(AgentSettings(type="opencode"))
+    assert found
+    reads = found.launch(AgentSettings(type="opencode"), task(tmp_path, access="read-only")).env
+    assert json.loads(reads["OPENCODE_PERMISSION"]) == {"edit": "deny", "bash": "deny"}
+    assert found.launch(AgentSettings(type="opencode"), task(tmp_path)).env == {}
+
+
+@pytest.mark.parametrize("kind", ["claude", "codex", "gemini", "opencode"])
 def test_the_prompt_is_never_an_argument(kind: str, tmp_path: Path) -> None:
     given = task(tmp_path)
     given.prompt.write_text("the secret of the prompt")

@@ -14,6 +14,8 @@ TYPES = {
     "claude": "issueflow.agents.claude",
     "codex": "issueflow.agents.codex",
     "command": "issueflow.agents.command",
+    "gemini": "issueflow.agents.gemini",
+    "opencode": "issueflow.agents.opencode",
     "scripted": "issueflow.agents.scripted",
 }
 

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import at, events, failure, last_line, number, problem, rows, text
+from issueflow.agents.stream import at, complaint, events, failure, number, problem, rows, text
 from issueflow.models import AgentSettings, Problem, Usage
 
 CAPABILITIES = Capabilities(
@@ -103,6 +103,6 @@ def _unfinished(session: str | None, retry: dict[str, Any] | None, stderr: str, 
     """It was ended while it asked its service again and again, or it never began."""
     if retry:
         return failure(f"{text(retry, 'error')} {number(retry, 'error_status') or ''}", ended)
-    if session is None and stderr.strip():
-        return failure(last_line(stderr), ended, "usage")
+    if session is None and (words := complaint(stderr)):
+        return failure(words, ended, "usage")
     return None

@@ -1,7 +1,7 @@
 """The agent `codex`: `codex exec --json`, its sandbox by the stage's access, its conversation by the thread's id."""
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import events, failure, last_line, number, problem, text
+from issueflow.agents.stream import complaint, events, failure, number, problem, text
 from issueflow.models import AgentSettings, Problem, Usage
 
 CAPABILITIES = Capabilities(resume=True, resume_elsewhere=True, schema=True, usage="conversation", add_dirs=True)
@@ -72,6 +72,6 @@ def _problem(
         return None if message else problem("refusal", "it ended its turn without a word", ended)
     if trouble:
         return failure(trouble, ended)
-    if session is None and stderr.strip():  # it never began: a wrong option, an unknown thread
-        return failure(last_line(stderr), ended, "usage")
+    if session is None and (words := complaint(stderr)):  # it never began: a wrong option, an unknown thread
+        return failure(words, ended, "usage")
     return None

@@ -23,6 +23,7 @@ SAID: list[tuple[Kind, str]] = [
     ("refusal", r"content.?filter|refus(al|ed to)|safeguards|usage policy"),
     ("endpoint", r"\b(404|5\d\d)\b|overloaded|high demand|temporar|connect|network|timed? ?out|stream|fetch failed"),
 ]
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -80,11 +81,11 @@ def problem(kind: Kind, words: str, ended: int) -> Problem:
     return Problem(kind=kind, words=shorten(words) or kind, resets=_resets(words, ended) if kind == "limit" else None)
 
 
-def last_line(stderr: str) -> str:
-    """The last line on standard error that says what went wrong, of those that begin with `error`; else the last."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    told = [line for line in lines if re.match(r"error\b", line, re.IGNORECASE)]
-    return (told or lines or [""])[-1]
+def complaint(stderr: str) -> str:
+    """The last line on standard error that begins as an error does, colours taken out; a warning is none."""
+    lines = [line.strip() for line in COLOUR.sub("", stderr).splitlines()]
+    told = [line for line in lines if re.match(r"(error|unknown|unexpected|invalid)\b", line, re.IGNORECASE)]
+    return told[-1] if told else ""
 
 
 def _resets(words: str, ended: int) -> int | None:
