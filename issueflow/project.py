@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from issueflow.agents.known import KNOWN, sign_of_login
 from issueflow.engine.hands import Hands
 from issueflow.errors import IssueflowError, WrongWords
 from issueflow.files import replace_file, shipped
@@ -166,14 +167,6 @@ def _place_of(text: str, keys: list[str]) -> tuple[int, int]:
 
 # ── init ──────────────────────────────────────────────────────────────────────
 
-# How each CLI takes a prompt on standard input and may write in its folder without asking (see docs/guides.md).
-KNOWN = {
-    "codex": ["codex", "exec", "-s", "workspace-write", "-"],
-    "claude": ["claude", "-p", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"],
-    "gemini": ["gemini", "--skip-trust", "--approval-mode", "yolo"],
-    "opencode": ["opencode", "run"],
-    "cursor-agent": ["cursor-agent", "-p", "--trust", "--force"],
-}
 DETECT: list[tuple[str, Callable[[Path], bool], str]] = [
     ("pyproject.toml", lambda p: _mentions(p, "pytest"), "python3 -m pytest -q"),
     ("pytest.ini", lambda p: True, "python3 -m pytest -q"),
@@ -182,9 +175,24 @@ DETECT: list[tuple[str, Callable[[Path], bool], str]] = [
     ("Cargo.toml", lambda p: True, "cargo test --quiet"),
     ("go.mod", lambda p: True, "go test ./..."),
     ("pom.xml", lambda p: True, "mvn -q test"),
-    ("build.gradle", lambda p: True, "./gradlew test"),
+    ("gradlew", lambda p: True, "./gradlew test"),
+    ("build.gradle", lambda p: not (p.parent / "gradlew").exists(), "gradle test"),
     ("Makefile", lambda p: _has_target(p, "test"), "make test"),
 ]
+
+
+# What a fresh worktree lacks before anything can run in it, told from what is tracked.
+SET_UP = {
+    ".gitmodules": "git submodule update --init",
+    "package-lock.json": "npm ci",
+    "pnpm-lock.yaml": "pnpm install --frozen-lockfile",
+    "yarn.lock": "yarn install --frozen-lockfile",
+}
+
+
+def detect_set_up(root: Path) -> list[str]:
+    """The commands that a fresh worktree of this project needs, as far as its files tell."""
+    return [command for name, command in SET_UP.items() if (root / name).is_file()]
 
 
 def detect_checks(root: Path) -> list[str]:
@@ -221,8 +229,8 @@ def init(project: Project, agent: str | None) -> list[str]:
     folder = root / FOLDER
     if (folder / "config.yaml").exists():
         raise IssueflowError(f"{folder / 'config.yaml'} exists already", "issueflow status")
-    names = _pick(agent)
-    checks = detect_checks(root)
+    names, why = _pick(agent)
+    checks, set_up = detect_checks(root), detect_set_up(root)
     folder.mkdir(exist_ok=True)
     (folder / "workflows").mkdir(exist_ok=True)
     _place(folder / ".gitignore", "/issues\n")
@@ -237,21 +245,34 @@ def init(project: Project, agent: str | None) -> list[str]:
     )
     if "scripted" in names:
         _place(folder / "scripted.yaml", (shipped("example") / "scripted.yaml").read_text("utf-8"))
-    _place(folder / "config.yaml", _config_text(names, checks))
-    said = [
-        f"agents: {', '.join(names)}" + ("" if shutil.which(names[0]) or names[0] == "scripted" else " (not on PATH)")
-    ]
+    _place(folder / "config.yaml", _config_text(names, checks, set_up))
+    said = [f"agents: {why}"]
+    if not all(shutil.which(name) or name == "scripted" for name in names):
+        said.append("hint: issueflow agents")
     said.append(f"checks: {', '.join(checks)}" if checks else "checks: none found; verify will say `not run`")
-    return said
+    return [*said, f"set-up of each worktree: {', '.join(set_up)}"] if set_up else said
 
 
-def _pick(agent: str | None) -> list[str]:
+def _pick(agent: str | None) -> tuple[list[str], str]:
+    """Author and reviewer, one name when it is the same CLI, and why these, in words.
+
+    Those that show a login come first: a CLI that has none would hold the first Issue.
+    """
     if agent:
         if agent not in KNOWN and agent != "scripted":
             known = ", ".join([*KNOWN, "scripted"])
-            raise WrongWords(f"issueflow knows no agent {agent} (it knows: {known})", "issueflow init --help")
-        return [agent]
-    return [name for name in KNOWN if shutil.which(name)][:2] or ["codex"]
+            raise WrongWords(f"issueflow knows no agent {agent} (it knows: {known})", "issueflow agents")
+        gone = "" if agent == "scripted" or shutil.which(agent) else ", which is not installed"
+        return [agent], f"{agent} in every role, as asked{gone}"
+    found = sorted(filter(shutil.which, KNOWN), key=lambda name: not sign_of_login(KNOWN[name]))
+    if not found:
+        return ["codex"], "codex in every role, which is not installed, nor is any other that issueflow knows"
+    doubts = [name for name in found[:2] if not sign_of_login(KNOWN[name])]
+    doubt = f"; no sign of a login: {', '.join(doubts)}" if doubts else ""
+    if len(found) == 1:
+        return found, f"{found[0]} in every role, the only one that is installed{doubt}"
+    author, reviewer = found[:2]
+    return [author, reviewer], f"{author} writes, {reviewer} reviews: another maker's model sees other things{doubt}"
 
 
 def _place(path: Path, text: str) -> None:
@@ -260,9 +281,10 @@ def _place(path: Path, text: str) -> None:
         path.chmod(0o644)  # these are the person's files, to be committed and shared
 
 
-def _config_text(names: list[str], checks: list[str]) -> str:
-    """The example's configuration, comments and all, with this project's agents and checks."""
+def _config_text(names: list[str], checks: list[str], set_up: list[str]) -> str:
+    """The example's configuration, comments and all, with this project's agents, checks and set-up."""
     example = (shipped("example") / "config.yaml").read_text("utf-8")
+    example = example.replace("  setup: []     ", f"  setup: {json.dumps(set_up)}" + ("" if set_up else "     "))
     agents = "".join(_agent_text(name) for name in names)
     author, reviewer = names[0], names[-1]
     blocks = {
@@ -290,4 +312,11 @@ def _config_text(names: list[str], checks: list[str]) -> str:
 def _agent_text(name: str) -> str:
     if name == "scripted":
         return "  scripted:\n    type: scripted\n    script: .issueflow/scripted.yaml\n    timeout: 10m\n"
-    return f"  {name}:\n    type: command\n    argv: {json.dumps(KNOWN[name])}\n    timeout: 60m\n"
+    rows = {**KNOWN[name].settings, "timeout": "60m"}
+    text = "".join(f"    {key}: {_value(value)}\n" for key, value in rows.items())
+    return f"  {name}:\n{text}"
+
+
+def _value(value: Any) -> str:
+    """A value as a line of YAML: a word as it is, all else as JSON, which YAML reads too."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE_CONFIG, Repo
+from conftest import EXAMPLE_CONFIG, Repo, sampled
 
+from issueflow.agents import usable
 from issueflow.agents.known import KNOWN, is_older
 from issueflow.engine.programs import ask_version
 from issueflow.hosts import processes
+from issueflow.models import Config
+from issueflow.project import read_yaml
 
 Install = Callable[..., Path]
 
@@ -235,3 +238,104 @@ def test_agents_needs_no_repository_and_survives_a_broken_configuration(
     said = repo.cli("agents")
     assert said.returncode == 2
     assert "codex" in said.stdout and "config.yaml, line 2" in said.stderr
+
+
+# ── init ──
+
+WORKER = """
+import json, pathlib, sys
+sys.stdin.read()
+order = json.loads(pathlib.Path(".issueflow-run/order.json").read_text())
+pathlib.Path("app.py").write_text("print('two')")
+result = {"schema": "issueflow.result/1", **{key: order[key] for key in ("issue", "stage", "run", "nonce")}}
+result |= {"verdict": "done", "summary": "did it", "commands_run": [], "not_run": [], "open_problems": []}
+pathlib.Path(order["result"]["path"]).write_text(json.dumps(result))
+"""
+
+
+def configured(repo: Repo) -> Config:
+    return read_yaml(repo.path / ".issueflow" / "config.yaml", Config)
+
+
+@pytest.fixture
+def plain(make_repo: Callable[..., Repo]) -> Repo:
+    """A repository that knows nothing of issueflow."""
+    return make_repo()
+
+
+@pytest.mark.parametrize("name", sampled(KNOWN, "codex"))
+def test_what_init_writes_works_at_once(plain: Repo, install: Install, tmp_path: Path, name: str) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    install(name, f"exec {sys.executable} {tmp_path}/worker.py")
+    plain.write("Makefile", "test:\n\tgrep -q two app.py\n")
+    plain.commit("a check")
+    assert plain.cli("init").returncode == 0
+    plain.commit("Use issueflow")
+    plain.new("# Go\n", "--workflow", "quick")
+    position = plain.advance()
+    assert (position.stage, position.status) == ("deliver", "waiting")
+    assert [run.ended.outcome.verdict for run in position.runs] == ["done", "pass"]
+
+
+def test_two_clis_are_author_and_reviewer(plain: Repo, install: Install) -> None:
+    for name in ("gemini", "claude"):
+        install(name)
+    said = plain.cli("init")
+    assert "agents: claude writes, gemini reviews" in said.stderr
+    assert "no sign of a login: claude, gemini" in said.stderr
+    config = configured(plain)
+    assert config.roles == {"analyst": "claude", "developer": "claude", "reviewer": "gemini"}
+    assert set(config.agents) == {"claude", "gemini"}
+    for name, settings in config.agents.items():
+        usable(name, settings)
+
+
+def test_a_cli_that_shows_a_login_comes_first(plain: Repo, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("codex", "claude", "opencode"):
+        install(name)
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    assert "agents: opencode writes, codex reviews" in plain.cli("init").stderr
+
+
+def test_without_any_cli_init_says_what_is_missing(plain: Repo, install: Install) -> None:
+    said = plain.cli("init")
+    assert said.returncode == 0
+    assert "agents: codex in every role, which is not installed" in said.stderr
+    assert "hint: issueflow agents\n" in said.stderr
+    assert plain.cli("agents").returncode == 1
+    assert set(configured(plain).roles.values()) == {"codex"}
+
+
+def test_the_cli_that_was_asked_for_is_taken(plain: Repo, install: Install) -> None:
+    install("codex")
+    assert "agents: qwen in every role, as asked, which is not installed" in plain.cli("init", "--agent", "qwen").stderr
+    assert plain.cli("init").returncode == 1
+    refused = plain.cli("init", "--agent", "hal")
+    assert refused.returncode == 1 and "exists already" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "checks", "setup"),
+    [
+        ({}, [], []),
+        ({"package.json": '{"scripts": {"test": "x"}}', "package-lock.json": "{}"}, ["npm test"], ["npm ci"]),
+        ({"package.json": "[]", "yarn.lock": ""}, [], ["yarn install --frozen-lockfile"]),
+        ({"package.json": b"\xff"}, [], []),
+        ({"Cargo.toml": "", "Makefile": "test: all\n"}, ["cargo test --quiet", "make test"], []),
+        ({"build.gradle": "", "gradlew": ""}, ["./gradlew test"], []),
+        ({"build.gradle": ""}, ["gradle test"], []),
+        ({"tests/test_x.py": ""}, ["python3 -m unittest discover -q -s tests -t ."], []),
+        ({".gitmodules": ""}, [], ["git submodule update --init"]),
+    ],
+)
+def test_checks_and_set_up_are_told_from_the_files(
+    plain: Repo, install: Install, files: dict[str, str | bytes], checks: list[str], setup: list[str]
+) -> None:
+    for name, text in files.items():
+        plain.write(name, text)
+    said = plain.cli("init").stderr
+    config = configured(plain)
+    assert [command.run for command in config.checks] == checks
+    assert [command.run for command in config.worktrees.setup] == setup
+    for command in (*checks, *setup):
+        assert command in said

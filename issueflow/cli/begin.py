@@ -15,13 +15,13 @@ MOST_REQUIREMENT = 2 * 1024 * 1024  # bytes; a requirement is prose, and every r
 
 def init(
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The agent CLI to use: codex, claude, gemini, opencode, …")
+        str | None, typer.Option(metavar="NAME", help="The agent CLI to use, see issueflow agents.")
     ] = None,
 ) -> int:
     """Write .issueflow/ for this project
 
-    Detects the project's checks, asks nothing, overwrites nothing. Look at .issueflow/config.yaml afterwards and
-    commit the folder.
+    Takes the agent CLIs that are installed, detects the project's checks, asks nothing, overwrites nothing. Says what
+    it chose; look at .issueflow/config.yaml afterwards and commit the folder.
 
     Example: issueflow init --agent codex
     """
