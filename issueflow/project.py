@@ -86,6 +86,10 @@ class Project:
         """Everything the engine works with."""
         self.store.ensure()
         self._link_issues()
+        return self.looking_hands()
+
+    def looking_hands(self) -> Hands:
+        """As `hands`, for a verb that only looks: no folder is made."""
         return Hands(self.repository, self.store, self.root, self.config, self.workflow)
 
     def _link_issues(self) -> None:

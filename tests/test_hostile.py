@@ -37,6 +37,7 @@ ASKED: dict[str, list[list[str]]] = {
     "resume": [["resume", "1"]],
     "cleanup": [["cleanup", "--dry-run"], ["cleanup"]],
     "agents": [["agents"], ["agents", "--json"]],
+    "doctor": [["doctor"], ["doctor", "--json"]],
     "note": [["note", "1", JOINED]],
     "approve": [["approve", "1", "-m", JOINED]],
     "request-changes": [["request-changes", "1", "-m", JOINED]],

@@ -167,6 +167,7 @@ def arguments(tmp_path: Path) -> dict[str, list[list[str]]]:
         "push": [["origin"]],
         "fetch": [["origin"]],
         "agents": [[]],
+        "doctor": [[]],
         "demo": [],  # makes a repository of its own
     }
 

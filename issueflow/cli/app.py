@@ -76,6 +76,7 @@ VERBS: list[Callable[..., int]] = [
     share.push,
     share.fetch,
     machine.agents,
+    machine.doctor,
     begin.demo,
 ]
 for verb in VERBS:

@@ -1,4 +1,4 @@
-"""Verbs about this machine: agents."""
+"""Verbs about this machine: agents, doctor."""
 
 import json
 import sys
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from issueflow.errors import IssueflowError
-from issueflow.views import line, say, table, tell
+from issueflow.views import answer, line, say, table, tell
 
 if TYPE_CHECKING:
+    from issueflow.engine.doctor import Finding
     from issueflow.engine.programs import Configured, Program
     from issueflow.models import Config
 
 AGENTS_VERSION = 1
+DOCTOR_VERSION = 1
 
 
 def agents(
@@ -90,3 +92,40 @@ def _show(known: "list[Program]", configured: "list[Configured]") -> None:
 
 def _needs(needs: str, hint: str) -> str:
     return f"{needs}: {hint}" if needs and hint else needs or "–"
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False) -> int:
+    """Look for what stops work here
+
+    One line for each thing: ok, a note on what may surprise, or what stops work, with a command that shows more. Looks
+    at git, tools, disks, configuration, agents and at what is unusual about the repository; changes nothing. Exit code
+    1 when something stops work.
+
+    Example: issueflow doctor
+    """
+    found = _examine()
+    stops = [one for one in found if one.level == "stop"]
+    if as_json:
+        findings = [asdict(one) for one in found]
+        print(json.dumps({"version": DOCTOR_VERSION, "ok": not stops, "findings": findings}, indent=2))
+        return 1 if stops else 0
+    for one in found:
+        style = {"stop": "red", "note": "yellow"}.get(one.level, "")
+        answer(f"{one.level:<5} {one.about:<11} {line(one.sentence)}", style)
+        if one.hint:
+            answer(f"{'':<5} {'hint:':<11} {line(one.hint)}")
+    say(f"{len(stops)} of {len(found)} stop work" if stops else "nothing stops work")
+    return 1 if stops else 0
+
+
+def _examine() -> "list[Finding]":
+    from issueflow.cli.common import project
+    from issueflow.engine import doctor as look
+
+    found = look.machine()
+    if any(one.about == "git" and one.level == "stop" for one in found):
+        return found  # nothing more can be seen
+    try:
+        return [*found, *look.repository(project().looking_hands())]
+    except IssueflowError as error:
+        return [*found, look.Finding("stop", "repository", str(error), error.hint or "git status")]
