@@ -222,6 +222,7 @@ class Config(Noun):
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")] = "issueflow"
     worktrees: Worktrees = Worktrees()
     env: Environment = Environment()
+    host: Literal["process", "tmux"] = "process"
     secrets: tuple[Variable, ...] = ()
     caches: tuple[str, ...] = (
         "__pycache__",

@@ -47,6 +47,7 @@ ASKED: dict[str, list[list[str]]] = {
     "amend": [["amend", "1", "r2.md"]],
     "cancel": [["cancel", "1", "-m", JOINED]],
     # asked below: they make the Issue, the folder or the repository, or need another one
+    "attach": [],  # tests/test_hosts.py: tmux shows the log, cleaned
     "push": [],
     "fetch": [],
     "new": [],

@@ -157,6 +157,7 @@ def arguments(tmp_path: Path) -> dict[str, list[list[str]]]:
         "diff": [["1"], ["1", "--stat"]],
         "log": [["1"]],
         "logs": [["1"]],
+        "attach": [["1"]],
         "verify": [["1"]],
         "retry": [["2", "--reason", "x"]],
         "skip": [["2", "verify", "--reason", "x"]],

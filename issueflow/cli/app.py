@@ -66,6 +66,7 @@ VERBS: list[Callable[..., int]] = [
     look.diff,
     look.log,
     look.logs,
+    look.attach,
     look.verify,
     decide.retry,
     decide.skip,

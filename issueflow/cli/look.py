@@ -1,4 +1,4 @@
-"""Verbs that only look: status, show, diff, log, logs, verify. None takes a lock; status calls git for one only."""
+"""Verbs that only look: status, show, diff, log, logs, attach, verify; none takes a lock."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from issueflow.cli.common import IssueArgument, is_issue, issue_id, project, say_next
-from issueflow.errors import WrongWords
+from issueflow.errors import IssueflowError, WrongWords
 from issueflow.views import answer, clean, is_terminal, line, say
 from issueflow.views import diff as show_diff
 
@@ -428,15 +428,18 @@ def logs(
     folder = find(here.hands(), issue_id(here, issue))
     position = load(folder)
     _, run = _run_text(folder, position, number)
-    offsets = {"stdout.log": 0, "stderr.log": 0}
+    copies = [_LogCopy(run / name, raw) for name in ("stdout.log", "stderr.log")]
     try:
         while True:
             ended = (run / "exit.json").exists()  # looked at first: what was written before it is then all there is
-            for name, start in offsets.items():
-                offsets[name] = _copy_log(run / name, start, raw)
+            for copy in copies:
+                copy.go_on()
             if not follow or ended or not _is_open(folder, run):
-                return 0
+                break
             time.sleep(PAUSE)
+        for copy in copies:
+            copy.finish()
+        return 0
     except KeyboardInterrupt:
         return 130
 
@@ -448,26 +451,76 @@ def _is_open(folder: "IssueFolder", run: Path) -> bool:
     return bool(position.open_run and position.open_run.name == run.name)
 
 
-def _copy_log(path: Path, start: int, raw: bool) -> int:
-    """Print a log from `start` and give where it ended."""
-    try:
-        log = path.open("rb")
-    except FileNotFoundError:
-        return start
-    decoder, held = getincrementaldecoder("utf-8")("replace"), ""
-    with log:
-        log.seek(start)
-        while chunk := log.read(1 << 16):
-            start += len(chunk)
-            if raw:
-                sys.stdout.buffer.write(chunk)
-                continue
-            text = held + decoder.decode(chunk)  # a character, or the two of a line's end, may stand in two chunks
-            held = "\r" if text.endswith("\r") else ""
-            sys.stdout.write(clean(text.removesuffix("\r").replace("\r\n", "\n")))
-    sys.stdout.write(clean(held + decoder.decode(b"", final=True)))
-    sys.stdout.flush()
-    return start
+class _LogCopy:
+    """A log on its way to standard output; what has been printed is not read again."""
+
+    def __init__(self, path: Path, raw: bool) -> None:
+        self.path, self.raw = path, raw
+        self.start = 0
+        # A character, or the two of a line's end, may stand in two chunks, and those far apart in time.
+        self.decoder, self.held = getincrementaldecoder("utf-8")("replace"), ""
+
+    def go_on(self) -> None:
+        """Print what the log has gained."""
+        try:
+            log = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with log:
+            log.seek(self.start)
+            while chunk := log.read(1 << 16):
+                self.start += len(chunk)
+                self._print(chunk)
+        sys.stdout.flush()
+
+    def _print(self, chunk: bytes) -> None:
+        if self.raw:
+            sys.stdout.buffer.write(chunk)
+            return
+        text = self.held + self.decoder.decode(chunk)
+        self.held = "\r" if text.endswith("\r") else ""
+        sys.stdout.write(clean(text.removesuffix("\r").replace("\r\n", "\n")))
+
+    def finish(self) -> None:
+        """Print what was held back for want of its rest."""
+        sys.stdout.write(clean(self.held + self.decoder.decode(b"", final=True)))
+        sys.stdout.flush()
+
+
+def attach(
+    issue: IssueArgument = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Not only look: scroll, open a shell in the worktree.")
+    ] = False,
+) -> int:
+    """Look at a live run in its tmux session
+
+    For runs on the host `tmux` (`host: tmux` in config.yaml). C-b d leaves; the run goes on, as it does when the
+    session is closed.
+
+    Example: issueflow attach ISSUE-7
+    """
+    from issueflow import hosts
+    from issueflow.engine.issues import find, load
+    from issueflow.engine.person import refuse_inside_run
+    from issueflow.engine.sight import is_alive
+
+    refuse_inside_run("attach")
+    here = project()
+    name = issue_id(here, issue)
+    folder = find(here.hands(), name)
+    position = load(folder)
+    started = position.open_run
+    if started is None or not is_alive(folder, position):
+        raise IssueflowError(f"{name} has no run that is alive", f"issueflow status {name}")
+    argv = hosts.host(started.host).attach(folder.run(started.name), take_over=take_over)
+    by_log = f"issueflow logs {name} -f"
+    if argv is None:
+        raise IssueflowError(f"run {started.name} is on the host {started.host}, which has no terminal", by_log)
+    if not (os.isatty(0) and os.isatty(1)):
+        raise IssueflowError("attach needs a terminal", by_log)
+    os.environ.pop("TMUX", None)  # inside a tmux of the person's, another server's client would refuse to start
+    os.execvp(argv[0], argv)
 
 
 def verify(issue: IssueArgument = None) -> int:

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from issueflow import agents, prompts
+from issueflow import agents, hosts, prompts
 from issueflow.engine import environment, surroundings
 from issueflow.engine.bring import bring_along
 from issueflow.engine.hands import Hands
@@ -51,6 +51,7 @@ OUTPUTS = "outputs"
 def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
     """Journal the intent of the next run; every name follows from the entry."""
     surroundings.refuse_changed(hands, folder.name)
+    hosts.host(hands.config.host).require()
     name, stage = position.stage, position.kind()
     role = stage.role or (stage.reviewers[0].role if stage.reviewers else None)
     agent = position.pinned.roles[role] if role else None
@@ -70,7 +71,7 @@ def start(hands: Hands, folder: IssueFolder, position: Position) -> Position:
             continuation=position.continuation,
             reviewer=stage.reviewers[0].id if stage.reviewers else None,
             agent=agent,
-            host="process",
+            host=hands.config.host,
             machine=processes.machine(),
             base=position.start,
             base_tree=position.start_tree,
@@ -163,7 +164,7 @@ def prepare(hands: Hands, folder: IssueFolder, position: Position) -> bool:
 
 def submit(folder: IssueFolder, started: Started) -> None:
     """Act 3: the host starts a runner for the prepared run."""
-    process.submit(folder.run(started.name))
+    hosts.host(started.host).submit(folder.run(started.name))
 
 
 def _checkout(hands: Hands, position: Position, started: Started) -> Place:

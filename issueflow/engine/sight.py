@@ -1,7 +1,8 @@
 """What is seen of an Issue's processes, and whether anybody must say what cannot be seen; nothing is changed."""
 
+from issueflow import hosts
 from issueflow.engine import moved
-from issueflow.hosts import process, processes
+from issueflow.hosts import processes
 from issueflow.machine import Ask, Position, decide
 from issueflow.models import Life, Sight, Started
 from issueflow.store.issue import IssueFolder
@@ -18,7 +19,13 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
         return Sight(True, False, Life.UNKNOWN, Life.UNKNOWN, words)
     if not run.is_dir():
         return Sight(False, False, Life.DEAD, Life.DEAD)
-    return process.probe(run, started.mark(position.issue))
+    return hosts.host(started.host).probe(run, started.mark(position.issue))
+
+
+def is_alive(folder: IssueFolder, position: Position) -> bool:
+    """Is anything of the open run known to live?"""
+    sight = look(folder, position)
+    return sight is not None and Life.ALIVE in (sight.runner, sight.agent)
 
 
 def strays(position: Position) -> dict[int, Started]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from issueflow import hosts
 from issueflow.engine import cleanup, collect, decisions, launch, moved, notice
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import delivered_branch, find, load, repair, settle, write
-from issueflow.engine.sight import look, strays
+from issueflow.engine.sight import is_alive, look, strays
 from issueflow.errors import IssueflowError
 from issueflow.files import crash_point
-from issueflow.hosts import process, processes
+from issueflow.hosts import processes
 from issueflow.machine import (
     OUTSIDE,
     Ask,
@@ -33,7 +34,7 @@ from issueflow.machine import (
     decide,
     evidence,
 )
-from issueflow.models import Delivered, Life, Presented
+from issueflow.models import Delivered, Presented
 from issueflow.store.issue import IssueFolder
 
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.25)  # seconds between looks at a live run: soon at first, then at ease
@@ -207,18 +208,13 @@ def stop(folder: IssueFolder, position: Position) -> None:
     assert started is not None
     run = folder.run(started.name)
     (run / "launch.json").unlink(missing_ok=True)
-    process.cancel(run, started.mark(position.issue))
+    hosts.host(started.host).cancel(run, started.mark(position.issue))
     until = time.monotonic() + STOP_LIMIT
-    while time.monotonic() < until and not (run / "exit.json").exists() and _alive(folder, position):
+    while time.monotonic() < until and not (run / "exit.json").exists() and is_alive(folder, position):
         time.sleep(PAUSES[1])
-    if not (run / "exit.json").exists() and _alive(folder, position):
+    if not (run / "exit.json").exists() and is_alive(folder, position):
         sentence = f"run {started.name} of {position.issue} has not ended {STOP_LIMIT:.0f} s after it was told to"
         raise IssueflowError(sentence, "ps -ef")
-
-
-def _alive(folder: IssueFolder, position: Position) -> bool:
-    sight = look(folder, position)
-    return sight is not None and Life.ALIVE in (sight.runner, sight.agent)
 
 
 def _follow(folder: IssueFolder, position: Position, step: Wait, watcher: Watcher) -> None:

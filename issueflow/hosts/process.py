@@ -32,6 +32,10 @@ def idle(folder: Path) -> Iterator[bool]:
             yield True
 
 
+def require() -> None:
+    """Nothing is needed besides Python."""
+
+
 def submit(folder: Path) -> None:
     """Start a runner for the prepared run in `folder` and return when it minds it.
 
@@ -106,3 +110,7 @@ def cancel(folder: Path, mark: str) -> None:
     left = [*(processes.marked(mark) or []), *((processes.group(leader) or []) if leader else [])]
     rows = processes.table() or {}
     processes.end(list(dict.fromkeys([*left, *(below for pid in left for below in processes.descendants(pid, rows))])))
+
+
+def attach(folder: Path, *, take_over: bool) -> None:
+    """There is no terminal: what the agent prints is in its logs."""
