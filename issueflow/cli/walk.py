@@ -184,6 +184,9 @@ def advance(
         bool, typer.Option("-i", "--interactive", help="Ask here when a person is to decide.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done next; change nothing.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Go on in the background; advance.log of the Issue has what it says.")
+    ] = False,
     tell_code: Annotated[bool, typer.Option("--exit-code", help="End with 5 when it waits for a person.")] = False,
 ) -> int:
     """Walk Issues on until a person is asked or they end
@@ -195,22 +198,23 @@ def advance(
     Example: issueflow advance --all --jobs 4
     """
     here = project()
+    if detach and (everything or interactive or dry_run or tell_code or (issues and len(issues) > 1)):
+        raise WrongWords("--detach takes one Issue, and --once or --until", "issueflow advance --help")
     if everything or (issues and len(issues) > 1):
         from issueflow.cli.parallel import advance_many
 
         if interactive or dry_run:
             raise WrongWords("-i and --dry-run take one Issue", "issueflow advance --help")
         names = [issue_id(here, issue) for issue in issues] if issues else _open_issues(here)
-        flags = [
-            *(["--once"] if once else []),
-            *(["--until", until] if until else []),
-            *(["--exit-code"] if tell_code else []),
-        ]
-        return advance_many(names, jobs, flags)
+        return advance_many(names, jobs, [*_goal(once, until), *(["--exit-code"] if tell_code else [])])
     hands, name = here.hands(), issue_id(here, issues[0] if issues else None)
     _require_stage(hands, name, until)
     if dry_run:
         return _say_next_step(hands, name)
+    if detach:
+        from issueflow.cli.detached import advance_detached
+
+        return advance_detached(hands.store.issue(name), _goal(once, until))
     code = go(hands, name, once=once, until=until)
     while interactive and code == 0:
         from issueflow.cli.interactive import ask
@@ -219,6 +223,11 @@ def advance(
             break
         code = go(hands, name, once=once, until=until)
     return code or (standing_code(hands.store.issue(name)) if tell_code else 0)
+
+
+def _goal(once: bool, until: str | None) -> list[str]:
+    """The words of the command line for another process that is to go as far."""
+    return [*(["--once"] if once else []), *(["--until", until] if until else [])]
 
 
 def _open_issues(here: "Project") -> list[str]:
