@@ -15,6 +15,8 @@ UNSAFE = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
+MOST_LINE = 400  # characters of one line of an agent's output that are shown while it works
+
 
 def clean(text: str) -> str:
     """`text` without anything that a terminal would obey or hide; newlines and tabs stay."""
@@ -68,6 +70,11 @@ def say(text: str, style: str = "") -> None:
 def answer(text: str, style: str = "") -> None:
     """A line of the answer: standard output."""
     tell(text, sys.stdout, style)
+
+
+def printed(text: str, out: IO[str]) -> None:
+    """A line that an agent printed, set apart from what issueflow says."""
+    tell(f"  │ {text.rstrip()[:MOST_LINE]}", out, "dim")
 
 
 def diff(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,48 @@ def test_the_watched_listing_on_a_terminal_draws_itself_anew(repo: Repo) -> None
     terminal.until("Ctrl-C ends")
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
+
+
+def test_the_watched_listing_shows_what_a_live_run_prints(repo: Repo) -> None:
+    """The last lines, as `advance` shows them; of one Issue where it is named."""
+    flood = "print('x' * 99 + '\\n' * 1_000_000); print('one'); print('two\x1b[31m'); print('three')"
+    repo.script(quick([{"run": [sys.executable, "-c", flood]}, {"sleep": 60}, EDIT, done()]))
+    repo.new("# Do it\n", "--workflow", "quick")
+    repo.new("# Something else\n", "--workflow", "quick")
+    walker = subprocess.Popen(
+        [sys.executable, "-m", "issueflow", "advance", "1"], cwd=repo.path, stderr=subprocess.PIPE, text=True
+    )
+    terminal = Terminal(repo, "status", "1", "--watch")
+    tail = terminal.until("three")
+    assert re.search(r"ISSUE-1 01-develop\s+│ one\s+│ two\\x1b\[31m\s+│ three", tail)
+    assert "Something else" not in terminal.seen
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.end() == 130
+    assert walker.stderr is not None
+    shown = [walker.stderr.readline() for _ in range(1)]
+    while "three" not in shown[-1]:
+        shown.append(walker.stderr.readline())
+    assert shown[-3:] == ["  │ one\n", "  │ two\\x1b[31m\n", "  │ three\n"]
+    walker.send_signal(signal.SIGINT)
+    walker.communicate(timeout=10)
+    assert repo.cli("cancel", "1").returncode == 0
+
+
+def test_a_followed_log_keeps_a_character_whole_that_comes_in_two_parts(repo: Repo) -> None:
+    halves = (
+        "import sys, time; w = sys.stdout.buffer; w.write(b'gr\\xc3'); w.flush(); time.sleep(1); w.write(b'\\xbcn\\n')"
+    )
+    repo.script(quick([{"run": [sys.executable, "-c", halves]}, EDIT, done()]))
+    repo.new("# Do it\n", "--workflow", "quick")
+    walker = subprocess.Popen(
+        [sys.executable, "-m", "issueflow", "advance", "1", "--once"], cwd=repo.path, stderr=subprocess.DEVNULL
+    )
+    log = repo.run_folder("01-develop") / "stdout.log"
+    while not (log.exists() and log.stat().st_size):
+        time.sleep(0.02)
+    followed = repo.cli("logs", "1", "-f", cwd=repo.path)
+    assert followed.stdout == "grün\n"
+    assert walker.wait(20) == 0
 
 
 def test_a_decision_is_shown_with_what_it_is_bound_to(repo: Repo) -> None:

@@ -28,7 +28,9 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts; docs/files.md describes it.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also the Issues that ended long ago.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every second until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Again every second until Ctrl-C, on a terminal with what runs print.")
+    ] = False,
     tell_code: Annotated[
         bool,
         typer.Option("--exit-code", help="With ISSUE: 4 held or failed, 5 waiting for you, 6 running."),
@@ -41,7 +43,8 @@ def status(
     from issueflow.cli import overview
 
     if watch:
-        return overview.watch(Path.cwd(), everything=everything)
+        only = issue_id(project(), issue) if issue else None
+        return overview.watch(Path.cwd(), everything=everything, only=only)
     if issue is None:
         return overview.show(Path.cwd(), as_json=as_json, everything=everything)
     here = project()

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from issueflow.git.layout import Standing, locate
-from issueflow.hosts.glance import glance
+from issueflow.hosts.glance import glance, last_lines
 from issueflow.store.index import ENDED, Listing, Row, listing
-from issueflow.views import line, overview, say, span
+from issueflow.views import line, overview, printed, say, span
 
 STATUS_VERSION = 1
 WATCH_PAUSE = 1.0  # seconds
@@ -48,23 +48,37 @@ def _first_step(standing: Standing) -> str:
     return "issueflow new REQUIREMENT.md" if set_up else "issueflow init"
 
 
-def watch(start: Path, *, everything: bool = False) -> int:
-    """Print the listing again and again until Ctrl-C: drawn anew on a terminal, elsewhere whenever it has changed."""
+def watch(start: Path, *, everything: bool = False, only: str | None = None) -> int:
+    """Print the listing, or its line of one Issue, again and again until Ctrl-C.
+
+    On a terminal it is drawn anew, with the last lines that live runs printed; elsewhere printed when it has changed.
+    """
     standing = locate(start)
     root = standing.common / "issueflow"
     shown = ""
     while True:
         found = listing(root, lambda name: _reload(root, name), everything=everything)
-        lines = [(row, live(root, row)) for row in found.rows]
+        lines = [(row, live(root, row)) for row in found.rows if only in (None, row["issue"])]
         if sys.stdout.isatty():
             print("\x1b[H\x1b[2J", end="")
             overview(lines, sys.stdout)
+            for row, _ in lines:
+                _print_tail(root, row)
             print("Ctrl-C ends", flush=True)
         elif (now := repr([(row["issue"], row["stage"], row["status"]) for row, _ in lines])) != shown:
             shown = now
             overview(lines, sys.stdout)
             sys.stdout.flush()
         time.sleep(WATCH_PAUSE)
+
+
+def _print_tail(root: Path, row: Row) -> None:
+    """The last lines of an Issue's open run, as `advance` shows them."""
+    run = row["run"]
+    if run and (last := last_lines(root / "issues" / row["issue"] / "runs" / run["run"])):
+        print(f"\n{row['issue']} {run['run']}")
+        for text in last:
+            printed(text, sys.stdout)
 
 
 def rows(root: Path) -> list[Row]:

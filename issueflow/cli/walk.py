@@ -12,16 +12,13 @@ import typer
 from issueflow.cli.common import IssueArgument, exit_code, issue_id, project, remark, say_next
 from issueflow.cli.look import standing_code
 from issueflow.errors import WrongWords
-from issueflow.views import answer, line, say, span
+from issueflow.views import answer, line, printed, say, span
 
 if TYPE_CHECKING:
     from issueflow.engine.hands import Hands
     from issueflow.engine.inventory import Finding
     from issueflow.machine import Position, Run
     from issueflow.project import Project
-
-
-MOST_LINE = 400  # characters of one line of an agent's output that are shown while it works
 
 
 class Teller:
@@ -98,7 +95,7 @@ class Teller:
             for text in lines:
                 self.wipe()
                 self.heard = time.monotonic()
-                say(f"  │ {text.rstrip()[:MOST_LINE]}", "dim")
+                printed(text, sys.stderr)
 
     def gained(self, path: Path) -> list[str]:
         """The whole lines that were written to a log since it was looked at last, by seeking."""

@@ -1,6 +1,7 @@
 """A look at a live run that touches no lock and needs the standard library only: what `status` says of it."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,19 @@ def glance(folder: Path, mark: str) -> Glance:
     return Glance("running", now - begun, now - newest)
 
 
+def last_lines(folder: Path, count: int = 3) -> list[str]:
+    """The last whole lines the run in `folder` printed, of the stream it used last; of a log its end alone is read."""
+    logs = sorted(folder.glob("std*.log"), key=lambda path: path.stat().st_mtime_ns)
+    for path in reversed(logs):
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - REACH))
+            raw = log.read()
+        if lines := raw[: raw.rfind(b"\n") + 1].decode(errors="replace").splitlines():
+            return lines[-count:]
+    return []
+
+
+REACH = 4096  # bytes at a log's end in which its last lines are looked for
 UNSEEN = "this system does not show its processes"
 
 
