@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from conftest import Repo, develop, done, quick, sampled, walk_through
@@ -35,7 +36,7 @@ from issueflow.engine import launch
 from issueflow.engine.issues import load
 from issueflow.errors import IssueflowError
 from issueflow.hosts import pane, processes, tmux
-from issueflow.models import Life
+from issueflow.models import Config, Life
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 EDIT = {"write": "app.py", "text": "print('two')\n"}
@@ -319,6 +320,8 @@ def test_a_session_with_a_bare_shell_is_no_run(in_tmux: Repo, tmp_path: Path) ->
     dies(in_tmux)
     assert sessions(in_tmux) == ["ISSUE-1-01-develop"]
     assert "interrupted" in in_tmux.cli("status").stdout
+    found = in_tmux.cli("resume", "1", "--dry-run").stdout.splitlines()
+    assert {"ISSUE-1  run 01-develop: dead", "ISSUE-1  tmux session ISSUE-1-01-develop: open"} <= set(found)
     refused = in_tmux.cli("attach", "1")
     assert (refused.returncode, "no run that is alive" in refused.stderr) == (1, True)
     (tmp_path / "go").touch()
@@ -351,6 +354,22 @@ def test_a_session_is_known_by_its_whole_name(in_tmux: Repo, tmp_path: Path) -> 
     assert tmux._is_there(run, tmux.session(run))
     assert not tmux._is_there(run, "ISSUE-1-01-dev")
     assert not tmux._is_there(run, "ISSUE-1")
+
+
+@pytest.mark.slow
+@needs_tmux
+def test_a_session_is_found_whatever_the_repository_is_called(
+    make_repo: Callable[..., Repo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BR-080: tmux changes dots and colons in the names it is given."""
+    repo = waiting(make_repo("a.b: c漢"), "tmux", tmp_path, monkeypatch)
+    begin(repo, tmp_path)
+    until(lambda: sessions(repo))
+    argv = tmux.attach(repo.run_folder("01-develop"), take_over=True)
+    assert [f"={name}" for name in sessions(repo)] == [argv[argv.index("-t") + 1]]
+    assert argv[-1] == str(repo.worktree("01-develop"))
+    leave(repo, tmp_path)
+    end_servers(tmp_path)
 
 
 @pytest.mark.slow
@@ -509,6 +528,13 @@ def test_a_folder_for_sockets_that_others_can_reach_is_not_used_and_the_run_goes
     home.symlink_to(tmp_path / "home")
     with pytest.raises(IssueflowError, match="not a folder that is yours alone"):
         tmux.socket(repo.run_folder("01-develop"))
+
+
+def test_the_configuration_knows_every_host_and_no_other(repo: Repo) -> None:
+    assert set(get_args(Config.model_fields["host"].annotation)) == set(hosts.table())
+    repo.setup(host="moon")
+    told = repo.cli("new", "-", input="# Go\n")
+    assert (told.returncode, "host: Input should be 'process' or 'tmux'" in told.stderr) == (2, True)
 
 
 def test_a_host_of_a_later_version_is_named(repo: Repo) -> None:

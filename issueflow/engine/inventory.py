@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from issueflow import hosts
 from issueflow.engine import launch, moved
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import load
@@ -88,6 +89,8 @@ def _open_run(hands: Hands, folder: IssueFolder, position: Position) -> Iterator
     assert sight is not None
     what, step = f"run {started.name}", decide(position, sight)
     yield Finding(folder.name, what, _life(sight), sight.detail or _seen(sight), _will(position, step))
+    if view := hosts.host(started.host).shown(folder.run(started.name)):
+        yield Finding(folder.name, view, "open", f"it shows {what}", "nothing: it ends with the run or its last window")
     if isinstance(step, Prepare) or moved.other_owner(folder, started):
         return
     yield from _place(folder, started, what)

@@ -28,6 +28,9 @@ class Host(Protocol):
     def cancel(self, folder: Path, mark: str) -> None:
         """End the run's agent with all its descendants."""
 
+    def shown(self, folder: Path) -> str | None:
+        """What shows the run at this moment, in words; it proves nothing about the run."""
+
     def attach(self, folder: Path, *, take_over: bool) -> list[str] | None:
         """The program that shows the live run on a terminal, None when this host has none.
 

@@ -114,3 +114,7 @@ def cancel(folder: Path, mark: str) -> None:
 
 def attach(folder: Path, *, take_over: bool) -> None:
     """There is no terminal: what the agent prints is in its logs."""
+
+
+def shown(folder: Path) -> None:
+    """Nothing shows it."""

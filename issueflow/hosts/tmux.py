@@ -19,7 +19,7 @@ from issueflow.files import read_json
 from issueflow.hosts import pane, process
 
 ROOM = Path("/tmp")  # a socket's path may have some hundred bytes; and TMPDIR may be another one where one attaches
-PATIENCE = 5.0  # seconds for an answer; a server that was stopped gives none
+PATIENCE = 10.0  # seconds for an answer; a server that was stopped gives none
 # Options a server begins with, in the place of /etc/tmux.conf and ~/.tmux.conf. What a pane prints stays in the pane.
 OPTIONS = {
     "remain-on-exit": "off",
@@ -50,8 +50,16 @@ def submit(folder: Path) -> None:
     A run that cannot be shown goes on all the same; `attach` tries again, and says why it cannot.
     """
     process.submit(folder)
-    with contextlib.suppress(IssueflowError):
+    with contextlib.suppress(IssueflowError, OSError):
         show(folder)
+
+
+def shown(folder: Path) -> str | None:
+    """The session that shows the run, in words; None when there is none, or no telling."""
+    with contextlib.suppress(IssueflowError, OSError):
+        if _is_there(folder, session(folder)):
+            return f"tmux session {session(folder)}"
+    return None
 
 
 def attach(folder: Path, *, take_over: bool) -> list[str]:
