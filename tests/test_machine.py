@@ -217,7 +217,7 @@ def test_the_agents_of_the_project_are_listed_with_what_keeps_them_from_working(
         "gone": "claude is not installed",
         "lost": "/no/such/program is not installed",
         "empty": "agent empty has no argv: what program is it?",
-        "odd": "agent odd has the unknown type odd (known: command, scripted)",
+        "odd": "agent odd has the unknown type odd (known: claude, codex, command, gemini, opencode, scripted)",
         "play": "none.yaml is not there",
     }
     assert found["fine"]["roles"] == ["analyst", "reviewer"]

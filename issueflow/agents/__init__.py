@@ -139,5 +139,5 @@ def resuming(settings: dict[str, AgentSettings]) -> set[str]:
 
 def refuse_others(name: str, settings: AgentSettings, used: Collection[str]) -> None:
     """WrongWords when a key is set that this type would silently leave unread."""
-    for key in sorted(settings.model_fields_set - {"type", "env", "timeout", *used}):
+    for key in sorted(settings.model_fields_set - {"type", "env", "keys", "timeout", *used}):
         raise WrongWords(f"agent {name}: {key} has no meaning for the type {settings.type}", "issueflow init --help")

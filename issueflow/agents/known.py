@@ -23,14 +23,11 @@ class Known(NamedTuple):
     files: tuple[str, ...]
 
 
-# In the order in which `init` prefers them. Each takes the prompt on standard input and may write in its folder without
-# asking; what the options are for is in docs/guides.md.
+# In the order in which `init` prefers them. One without a type of its own takes the prompt on standard input and may
+# write in its folder without asking; what the options are for is in docs/guides.md.
 KNOWN: dict[str, Known] = {
     "codex": Known(
-        settings={
-            "type": "command",
-            "argv": ["codex", "exec", "-c", "allow_login_shell=false", "-s", "workspace-write", "-"],
-        },
+        settings={"type": "codex"},
         tried="0.171.0",
         install="npm install -g @openai/codex",
         login="codex login",
@@ -39,11 +36,7 @@ KNOWN: dict[str, Known] = {
         files=("auth.json",),
     ),
     "claude": Known(
-        settings={
-            "type": "command",
-            "argv": ["claude", "-p", "--permission-mode", "acceptEdits", "--allowedTools", "Bash"],
-            "env": {"CLAUDE_CODE_MAX_RETRIES": "3"},
-        },
+        settings={"type": "claude"},
         tried="2.1.332",
         install="npm install -g @anthropic-ai/claude-code",
         login="claude",
@@ -52,11 +45,7 @@ KNOWN: dict[str, Known] = {
         files=(".credentials.json",),
     ),
     "gemini": Known(
-        settings={
-            "type": "command",
-            "argv": ["gemini", "--skip-trust", "--approval-mode", "yolo"],
-            "env": {"GEMINI_CLI_NO_RELAUNCH": "true"},
-        },
+        settings={"type": "gemini"},
         tried="0.61.0",
         install="npm install -g @google/gemini-cli",
         login="gemini",
@@ -65,7 +54,7 @@ KNOWN: dict[str, Known] = {
         files=("oauth_creds.json",),
     ),
     "opencode": Known(
-        settings={"type": "command", "argv": ["opencode", "run"]},
+        settings={"type": "opencode"},
         tried="1.18.33",
         install="npm install -g opencode-ai",
         login="opencode auth login",
