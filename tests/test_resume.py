@@ -66,8 +66,9 @@ def test_a_run_that_died_is_found_and_replaced(repo: Repo, tmp_path: Path) -> No
         time.sleep(0.05)
     runner = json.loads((run / "started.json").read_text())["runner"]["pid"]
     os.kill(runner, signal.SIGKILL)
-    while processes.marks():
-        processes.end([p for p, mark in processes.marks().items() if mark.startswith("ISSUE-1/")])
+    opened = repo.position().open_run
+    assert opened is not None
+    processes.end(processes.marked(opened.mark("ISSUE-1")) or [])
     (run / "exit.json").unlink(missing_ok=True)
     found = about(plan(repo, "1"), "run 01-develop")
     assert found["state"] == "dead"

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from issueflow import agents
-from issueflow.engine import launch, surroundings
+from issueflow.engine import launch, order, surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
 from issueflow.errors import Damaged, IssueflowError
@@ -179,7 +179,7 @@ def _record_code(hands: Hands, position: Position, started: Started, run: Path, 
         changed=changed,
         differs_from_head=tree != position.tree,
         unfinished=unfinished,
-        target=launch.reviewed(position, started),
+        target=order.reviewed(position, started),
         checklist=tuple(item.id for item in position.checklist),
         next_finding=position.next_finding,
     )
@@ -444,4 +444,4 @@ def _save_outputs(hands: Hands, names: tuple[str, ...], place: Place, run: Path)
             data = read_regular(place.path, f"{RUN_FOLDER}/{name}", MOST_DOCUMENT)
         except OSError:
             continue
-        replace_file(make_folder(run / launch.OUTPUTS) / name, hands.secrets.redact(data))
+        replace_file(make_folder(run / order.OUTPUTS) / name, hands.secrets.redact(data))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from issueflow.engine import launch
+from issueflow.engine import launch, order
 from issueflow.engine.hands import Hands
 from issueflow.errors import IssueflowError
 from issueflow.files import read_json
@@ -237,11 +237,11 @@ def _is_brought(run: Path, place: Place, name: str) -> bool:
 
 def _unsaved_outputs(run: Path, place: Place) -> list[str]:
     """Files in the run's exchange folder that are neither inputs issueflow wrote nor taken in."""
-    order = read_json(run / "order.json") or {}
-    given = {Path(item["path"]).name: item["sha256"] for item in order.get("inputs", [])}
+    told = read_json(run / "order.json") or {}
+    given = {Path(item["path"]).name: item["sha256"] for item in told.get("inputs", [])}
     kept = run.parent.parent / "artifacts"
     home = place.path / RUN_FOLDER
-    saved = {baseline.digest(path) for folder in (kept, run, run / launch.OUTPUTS) for path in folder.glob("*")}
+    saved = {baseline.digest(path) for folder in (kept, run, run / order.OUTPUTS) for path in folder.glob("*")}
     found = []
     for path in sorted(home.rglob("*")):
         if path.is_dir() and not path.is_symlink():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from issueflow.engine import launch
+from issueflow.engine import launch, order
 from issueflow.engine.hands import Hands
 from issueflow.engine.proof import Held
 from issueflow.errors import IssueflowError
@@ -182,7 +182,7 @@ def _exchange_back(run: Path, place: Place) -> None:
     """The exchange folder, as far as the run's folder keeps copies of it."""
     home = place.path / RUN_FOLDER
     home.mkdir(exist_ok=True)
-    wanted = [run / "order.json", run / "prompt.md", run / "result.json", *(run / launch.OUTPUTS).glob("*")]
+    wanted = [run / "order.json", run / "prompt.md", run / "result.json", *(run / order.OUTPUTS).glob("*")]
     for source in wanted:
         if source.is_file() and source.stat().st_size and not os.path.lexists(home / source.name):
             archive.put(home / source.name, source.read_bytes(), 0o644)
