@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,37 @@ def test_a_path_that_is_not_the_project_s_is_refused(repo: Repo, key: str, path:
     repo.write(".issueflow/config.yaml", json.dumps({**EXAMPLE_CONFIG, "worktrees": {key: [path]}}))
     with pytest.raises(WrongWords, match=rf"worktrees\.{key}\.0: .*(inside the project|belongs to git)"):
         repo.hands.config  # noqa: B018
+
+
+# ── set-up ──
+
+
+def test_set_up_that_fails_before_a_check_is_named_and_tried_again_and_the_work_stands(
+    repo: Repo, tmp_path: Path
+) -> None:
+    """No attempt of the check is spent, and the developer is not asked again."""
+    command = f"test ! -e app.lock || test -e {tmp_path}/tool"
+    lock = {"write": "app.lock", "text": ""}
+    repo.setup(quick([lock, EDIT, done()]), worktrees={"setup": [command]}, checks=["true"])
+    create(repo.hands, b"# Do it\n", "Do it", "r3.md", "quick", None)
+    position = repo.advance()
+    assert (position.stage, position.status, position.hold.cause) == ("verify", "held", "setup")
+    assert command in position.hold.reason
+    (tmp_path / "tool").touch()
+    assert repo.cli("resume", "1").returncode == 0
+    position = repo.position()
+    assert (position.stage, position.status) == ("deliver", "waiting")
+    runs = [(run.started.stage, run.started.attempt, run.ended.outcome.cls) for run in position.runs]
+    assert runs == [("develop", 1, "accepted"), ("verify", 1, "setup"), ("verify", 1, "accepted")]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="macOS has no setsid")
+def test_set_up_reads_nothing_and_leaves_nothing_running(repo: Repo, tmp_path: Path) -> None:
+    """BR-150 for set-up: standard input ends at once, whatever the caller's is; a server it starts ends with it."""
+    log = tmp_path / "log"
+    token = f"5{os.getpid()}{time.monotonic_ns() % 10**9}"
+    setup = [f"cat >> {log}; setsid sleep {token} & printf 'x\\377\\0\\033[31m'; echo set up >> {log}"]
+    repo.setup(quick(), worktrees={"setup": setup})
+    run = play(repo, sh(f"ps -eo args | grep -c '^sleep {token}' >> {log}; true"))
+    assert run.ended.outcome.cls == "accepted"
+    assert log.read_text() == "set up\n0\n"

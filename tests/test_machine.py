@@ -158,6 +158,7 @@ def test_what_a_cli_leaves_running_is_ended_and_is_not_waited_for(install: Insta
 def test_a_version_is_asked_for_in_an_empty_folder_with_nothing_to_read(
     repo: Repo, install: Install, tmp_path: Path
 ) -> None:
+    """BR-150: nor is the caller's standard input handed on, from which some read for ever."""
     log = tmp_path / "log"
     install("codex", f'{{ pwd; ls -A; cat; }} > {log}; touch left; echo "codex 99.0.0"')
     assert agents(repo, "--check")["known"]["codex"]["version"] == "99.0.0"

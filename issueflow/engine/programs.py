@@ -19,7 +19,7 @@ from issueflow.errors import IssueflowError
 from issueflow.hosts import processes
 from issueflow.models import AgentSettings, Config
 
-VERSION_LIMIT = 10.0  # seconds a CLI may take to say its version; the slowest that was tried takes two
+VERSION_LIMIT = 10.0  # seconds a CLI may take to say its version; gemini takes two, and ten on a busy machine
 BEAT = 0.05  # seconds
 MOST_SAID = 4096  # bytes; a version stands at the beginning
 VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+){1,3})")
@@ -56,8 +56,8 @@ class Configured:
 
 
 def known_programs(*, check: bool) -> list[Program]:
-    """Every CLI that issueflow knows; with `check`, those that are installed are asked for their version, at once."""
-    with ThreadPoolExecutor(len(KNOWN)) as pool:
+    """Every CLI that issueflow knows; with `check`, those that are installed are asked for their version."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # more at once would make each of them late
         return list(pool.map(lambda name: _look(name, check=check), KNOWN))
 
 
