@@ -281,3 +281,17 @@ def test_doctor_runs_nothing_of_the_repository(repo: Repo, tmp_path: Path) -> No
     configure(repo, agents={"mine": {"type": "command", "argv": ["sh", "-c", plant]}}, roles={"developer": "mine"})
     examine(repo)
     assert not (tmp_path / "planted").exists()
+
+
+def test_status_warns_of_worktrees_in_a_folder_that_is_swept(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BR-014: the default is not in one."""
+    monkeypatch.setattr(doctor, "SWEPT", (str(tmp_path / "swept"),))
+    repo.new("# One\n", "--workflow", "quick")
+    repo.advance(once=True)
+    assert "empty by themselves" not in repo.cli("status", "1").stdout
+    repo.setup(worktrees={"root": str(tmp_path / "swept" / "trees")})
+    repo.new("# Two\n", "--workflow", "quick")
+    repo.advance("ISSUE-2", once=True)
+    assert f"worktrees {tmp_path}/swept/trees/ISSUE-2 is in a folder" in repo.cli("status", "2").stdout

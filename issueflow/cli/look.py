@@ -101,6 +101,8 @@ def _extra(here: "Project", folder: "IssueFolder", position: "Position") -> list
         extra.append(
             ("edited", f"{folder.folder / 'issue.yaml'} was changed by hand; it is not read, and saved beside")
         )
+    if position.runs and (where := _where_it_may_vanish(here, position)):
+        extra.append(("worktrees", where))
     if position.hold:
         extra.append(("question", position.hold.reason))
     extra += [("asked", question) for question in position.questions]
@@ -113,6 +115,16 @@ def _used(position: "Position") -> str:
 
     sum_, unknown = usage.total(position.runs), usage.unknown(position.runs)
     return usage.in_words(sum_) + (f"; of {unknown} runs unknown" if sum_ and unknown else "")
+
+
+def _where_it_may_vanish(here: "Project", position: "Position") -> str:
+    """Said when worktrees.root leads into a folder that is swept; a repository in such a folder knows no better."""
+    from issueflow.engine.doctor import is_swept
+
+    worktree = Path(position.runs[-1].started.worktree)
+    if not is_swept(worktree) or is_swept(here.place.common):
+        return ""
+    return f"{worktree.parent} is in a folder that systems empty by themselves (worktrees.root in config.yaml)"
 
 
 def _print_json(value: dict[str, Any]) -> None:

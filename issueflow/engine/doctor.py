@@ -127,7 +127,7 @@ def _writable(hands: Hands) -> Iterator[Finding]:
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
             yield Finding("stop", "repository", f"{folder} cannot be written", _list(folder))
     yield from _room("repository", common)
-    if _is_swept(hands.project):
+    if is_swept(hands.project):
         yield Finding(
             "note",
             "repository",
@@ -150,7 +150,7 @@ def _root(hands: Hands, root: Path) -> Iterator[Finding]:
     if root.resolve().is_relative_to(hands.project.resolve()):
         sentence = f"{root} is inside the checkout: a worktree there that loses its .git file is taken for the checkout"
         yield Finding("note", "worktrees", f"{sentence} (worktrees.root in config.yaml)", _list(there))
-    if _is_swept(root):
+    if is_swept(root):
         sentence = f"{root} is in a folder that systems empty by themselves (worktrees.root in config.yaml)"
         yield Finding("note", "worktrees", sentence, _list(there))
     if there.stat().st_dev == hands.repository.common.stat().st_dev:
@@ -175,7 +175,8 @@ def _existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
 
 
-def _is_swept(path: Path) -> bool:
+def is_swept(path: Path) -> bool:
+    """Does `path` lie in a folder that systems empty by themselves, at a restart or by age?"""
     swept = {Path(name).resolve() for name in (*SWEPT, os.environ.get("TMPDIR") or SWEPT[0])}
     return any(path.resolve().is_relative_to(folder) for folder in swept)
 
