@@ -23,6 +23,7 @@ RESULT_SCHEMA = "issueflow.result/1"
 ORDER_SCHEMA = "issueflow.order/1"
 RUN_FOLDER = ".issueflow-run"
 ISSUE_ID = re.compile(r"ISSUE-([1-9][0-9]{0,8})")
+CONVERSATION = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 ENDS = ("delivered", "cancelled", "failed")
 HOLD = "hold"
 
@@ -53,6 +54,7 @@ Duration = Annotated[int, BeforeValidator(seconds), Field(gt=0)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+ConversationId = Annotated[str, StringConstraints(pattern=CONVERSATION)]
 Text = Annotated[str, StringConstraints(max_length=20_000)]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
 
@@ -576,7 +578,7 @@ class Started(Entry):
     target: Document | None
     must_answer: tuple[str, ...]
     settings: str
-    session: str | None = None
+    session: ConversationId | None = None
     resumes: bool = False
     machine: str = ""
 
@@ -599,7 +601,7 @@ class Ended(Entry):
     code: Code
     outcome: Outcome
     evidence: Evidence
-    session: str | None = None
+    session: ConversationId | None = None
     usage: Usage | None = None
 
 
@@ -610,7 +612,7 @@ class Dropped(Entry):
     run: int
     reason: str
     code: Code
-    session: str | None = None
+    session: ConversationId | None = None
 
 
 class Presented(Entry):

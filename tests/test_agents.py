@@ -173,6 +173,28 @@ def test_events_of_another_shape_are_no_traceback(kind: str) -> None:
     found.read(f"[]\n{{\nnull\n{stream}", "\n", ENDED)
 
 
+@pytest.mark.parametrize("kind", ["claude", "codex", "gemini", "opencode"])
+@pytest.mark.parametrize("id_", ["--dangerously-bypass-approvals-and-sandbox", "a b", "../x", "\\ud800", "x" * 101, ""])
+def test_what_could_be_an_option_or_a_path_is_no_conversation(kind: str, id_: str) -> None:
+    found = agents.agent(AgentSettings(type=kind))
+    stream = "".join(
+        f'{{"type":"{type_}","session_id":"{id_}","thread_id":"{id_}","sessionID":"{id_}"}}\n'
+        for type_ in ("thread.started", "init", "system", "text")
+    )
+    assert found and found.read(stream, "", ENDED).session is None
+
+
+def test_half_a_character_and_a_figure_that_is_none_can_be_written_down() -> None:
+    half, odd = "\\ud800", '{"input_tokens":1e999,"output_tokens":NaN,"cache_read_input_tokens":-3}'
+    denial = f'{{"tool_name":"Bash{half}","tool_input":{{"command":"{half}"}}}}'
+    event = f'{{"type":"result","is_error":true,"result":"{half}","usage":{odd},"total_cost_usd":Infinity,'
+    found = agents.agent(AgentSettings(type="claude"))
+    assert found
+    report = found.read(f'{event}"permission_denials":[{denial}]}}\n', "", ENDED)
+    assert report.problem and report.usage == Usage()
+    "".join([report.message, *report.denials, report.problem.say()]).encode()
+
+
 @pytest.mark.parametrize(
     ("words", "after"),
     [

@@ -5,7 +5,19 @@ import os
 from typing import Any
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import at, complaint, events, failure, number, problem, rows, text
+from issueflow.agents.stream import (
+    amount,
+    at,
+    complaint,
+    conversation,
+    events,
+    failure,
+    number,
+    problem,
+    rows,
+    shorten,
+    text,
+)
 from issueflow.models import AgentSettings, Problem, Usage
 
 CAPABILITIES = Capabilities(
@@ -55,7 +67,7 @@ def read(stdout: str, stderr: str, ended: int) -> Report:
     retry: dict[str, Any] | None = None
     denials: list[str] = []
     for event in events(stdout):
-        session = text(event, "session_id") or session
+        session = conversation(event, "session_id") or session
         retry = event if event.get("subtype") == "api_retry" else None
         if event.get("type") == "result":
             final = event
@@ -72,18 +84,17 @@ def read(stdout: str, stderr: str, ended: int) -> Report:
 def _denial(denied: object) -> str:
     given = at(denied, "tool_input")
     words = " ".join(str(value) for value in given.values()) if isinstance(given, dict) else ""
-    return f"{text(denied, 'tool_name')}: {' '.join(words.split())}"[:200]
+    return shorten(f"{text(denied, 'tool_name')}: {words}")
 
 
 def _usage(final: dict[str, Any]) -> Usage:
     used = at(final, "usage")
     parts = [number(used, f"{kind}input_tokens") for kind in ("", "cache_read_", "cache_creation_")]
-    cost = at(final, "total_cost_usd")
     return Usage(
         input=None if parts[0] is None else sum(part or 0 for part in parts),
         output=number(used, "output_tokens"),
         cached=parts[1],
-        cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        cost_usd=amount(final, "total_cost_usd"),
     )
 
 

@@ -1,7 +1,7 @@
 """The agent `codex`: `codex exec --json`, its sandbox by the stage's access, its conversation by the thread's id."""
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import complaint, events, failure, number, problem, text
+from issueflow.agents.stream import complaint, conversation, events, failure, number, problem, text
 from issueflow.models import AgentSettings, Problem, Usage
 
 CAPABILITIES = Capabilities(resume=True, resume_elsewhere=True, schema=True, usage="conversation", add_dirs=True)
@@ -43,7 +43,7 @@ def read(stdout: str, stderr: str, ended: int) -> Report:
     for event in events(stdout):
         match event.get("type"):
             case "thread.started":
-                session = text(event, "thread_id") or session
+                session = conversation(event, "thread_id") or session
             case "item.completed" if text(event, "item", "type") == "agent_message":
                 message = text(event, "item", "text")
             case "turn.started" | "item.started":

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import at, complaint, events, failure, number, problem, shorten, text
+from issueflow.agents.stream import at, complaint, conversation, events, failure, number, problem, shorten, text
 from issueflow.models import AgentSettings, Problem, Usage
 
 # A conversation belongs to the folder it began in: from another one it is refused.
@@ -43,7 +43,7 @@ def read(stdout: str, stderr: str, ended: int) -> Report:
         waiting = event.get("type") == "tool_result" or event.get("role") == "user"
         match event.get("type"):
             case "init":
-                session = text(event, "session_id") or session
+                session = conversation(event, "session_id") or session
             case "message" if event.get("role") == "assistant":
                 message += text(event, "content")
             case "tool_use":

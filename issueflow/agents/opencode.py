@@ -3,7 +3,7 @@
 from typing import Any
 
 from issueflow.agents import Capabilities, Launch, Report, Task, refuse_others
-from issueflow.agents.stream import at, complaint, events, failure, number, shorten, text
+from issueflow.agents.stream import amount, at, complaint, conversation, events, failure, number, shorten, text
 from issueflow.models import AgentSettings, Problem, Usage
 
 # A conversation belongs to the folder it began in: from another worktree it would work in the old one.
@@ -36,7 +36,7 @@ def read(stdout: str, stderr: str, ended: int) -> Report:
     denials: list[str] = []
     steps: list[Any] = []
     for event in events(stdout):
-        session = text(event, "sessionID") or session
+        session = conversation(event, "sessionID") or session
         match event.get("type"):
             case "text":
                 message = text(event, "part", "text")
@@ -66,12 +66,12 @@ def _usage(steps: list[Any]) -> Usage:
     """The sum of the steps; what was read from a cache is told apart from the rest."""
     plain, out = _sum(steps, "input"), _sum(steps, "output")
     cached = _sum(steps, "cache", "read")
-    costs = [cost for step in steps if isinstance(cost := at(step, "cost"), int | float)]
+    cost = sum(amount(step, "cost") or 0 for step in steps)
     return Usage(
         input=None if plain is None else plain + (cached or 0),
         output=out,
         cached=cached,
-        cost_usd=float(sum(costs)) or None,  # a model that is not in its price list costs 0
+        cost_usd=cost or None,  # a model that is not in its price list costs 0
     )
 
 

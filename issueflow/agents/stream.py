@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from issueflow.models import Problem
+from issueflow.models import CONVERSATION, Problem
 
 MOST_WORDS = 300
+MOST_COUNTED = 1 << 53
 Kind = Literal["limit", "auth", "refusal", "context", "turns", "budget", "endpoint", "usage", "no-conversation"]
 
 # In this order: a limit is often told with the status of a refused login, a long prompt with that of a bad request.
@@ -47,15 +48,28 @@ def at(value: Any, *keys: str) -> Any:
 
 
 def text(value: Any, *keys: str) -> str:
-    """The string there, else an empty one."""
+    """The string there, else an empty one; half a character, which JSON can hold and no file can, becomes a mark."""
     found = at(value, *keys)
-    return found if isinstance(found, str) else ""
+    return found.encode(errors="replace").decode() if isinstance(found, str) else ""
+
+
+def conversation(value: Any, *keys: str) -> str | None:
+    """The id of a conversation there. It will be a word of a command line, so nothing that could be an option is."""
+    found = text(value, *keys)
+    return found if re.fullmatch(CONVERSATION, found) else None
+
+
+def amount(value: Any, *keys: str) -> float | None:
+    """The number there, None where there is none that could be counted or paid."""
+    found = at(value, *keys)
+    is_one = isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < MOST_COUNTED
+    return float(found) if is_one else None
 
 
 def number(value: Any, *keys: str) -> int | None:
-    """The whole number there, None where there is none."""
-    found = at(value, *keys)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+    """The same, as a whole number."""
+    found = amount(value, *keys)
+    return int(found) if found is not None and found.is_integer() else None
 
 
 def rows(value: Any, *keys: str) -> list[Any]:
@@ -66,7 +80,7 @@ def rows(value: Any, *keys: str) -> list[Any]:
 
 def shorten(words: str) -> str:
     """Words of a CLI in one line of bounded length."""
-    line = " ".join(words.split())
+    line = " ".join(words.encode(errors="replace").decode().split())
     return line if len(line) <= MOST_WORDS else line[:MOST_WORDS] + " …"
 
 
