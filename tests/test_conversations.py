@@ -188,3 +188,15 @@ def test_a_stage_may_not_resume_with_an_agent_that_cannot(repo: Repo) -> None:
     repo.write(".issueflow/workflows/pair.yaml", json.dumps(resuming()))
     refused = repo.cli("workflow", "validate", "pair")
     assert "session: resume, but scripted cannot go on" in refused.stdout
+
+
+def test_an_agent_that_works_where_pwd_says_works_in_its_worktree(repo: Repo, start: Start) -> None:
+    done = {**said("codex-done"), "shell": 'python3 -c \'import os; open(os.environ["PWD"] + "/b", "w")\''}
+    start("codex", {**done, "result": {"verdict": "done"}})
+    assert "b" in repo.files(repo.advance().head)
+
+
+def test_the_last_words_of_an_agent_are_what_it_said_and_not_an_event(repo: Repo, start: Start) -> None:
+    start("codex", said("codex-done"))
+    first = repo.advance(once=True).runs[0].ended
+    assert first and first.outcome.errors[0].endswith("it said last: Committed hello.py.")

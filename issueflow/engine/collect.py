@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from issueflow import agents
+from issueflow.agents.stream import shorten
 from issueflow.engine import launch, order, surroundings
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
@@ -332,7 +333,8 @@ def _submission(hands: Hands, run: Path, place: Place | None, report: agents.Rep
     if kept.exists():  # taken in before a crash; the worktree may be gone by now
         return Submission(kept.read_bytes())
     message = report.message[-MOST_OUTPUT:]
-    words = _last_words(run)
+    # A stream of events ends with figures; what the agent said stands before them.
+    words = shorten(report.message) if report.succeeded is not None and report.message else _last_words(run)
     if place is None:
         return Submission(None, message, last_words=words)
     try:

@@ -62,6 +62,8 @@ def ours(position: Position, started: Started, place: Place) -> dict[str, str]:
         "ISSUEFLOW_RUN": started.mark(position.issue),
         "ISSUEFLOW_PORT_BASE": str(port_base(position.issue, started.run)),
         "GIT_CEILING_DIRECTORIES": os.fspath(place.path.parent),
+        # Some CLIs (opencode) work where PWD says, which would be the folder the person typed in: their own checkout.
+        "PWD": os.fspath(place.path),
         # An agent that commits must be able to, on a machine where git knows nobody and for CLIs that hide who one is.
         **{f"GIT_{who}_NAME": started.identity.name for who in ("AUTHOR", "COMMITTER")},
         **{f"GIT_{who}_EMAIL": started.identity.email for who in ("AUTHOR", "COMMITTER")},
