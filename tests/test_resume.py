@@ -66,9 +66,9 @@ def test_a_run_that_died_is_found_and_replaced(repo: Repo, tmp_path: Path) -> No
         time.sleep(0.05)
     runner = json.loads((run / "started.json").read_text())["runner"]["pid"]
     os.kill(runner, signal.SIGKILL)
-    opened = repo.position().open_run
-    assert opened is not None
-    processes.end(processes.marked(opened.mark("ISSUE-1")) or [])
+    mark = repo.position().runs[0].started.mark("ISSUE-1")
+    while left := processes.marked(mark):  # by its whole mark: every other test has an ISSUE-1 too
+        processes.end(left)
     (run / "exit.json").unlink(missing_ok=True)
     found = about(plan(repo, "1"), "run 01-develop")
     assert found["state"] == "dead"
