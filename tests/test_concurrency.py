@@ -95,6 +95,22 @@ def test_whoever_advances_an_issue_each_run_begins_once(shop: Repo, tmp_path: Pa
     assert [run.started.stage for run in position.runs] == ["develop", "review"]
 
 
+@pytest.mark.parametrize("turn", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 50))])
+def test_of_two_that_begin_at_the_same_moment_one_follows_or_names_the_other(
+    shop: Repo, tmp_path: Path, turn: int
+) -> None:
+    """BR-108: within 50 ms; a run is claimed by what fails when it is taken, not by having looked."""
+    shop.new("# Go\n", "--workflow", "pair")
+    first = start(shop, "1")
+    time.sleep(turn / 1000)
+    second = start(shop, "1")
+    said = [heard(process) for process in (first, second)]
+    assert_started_once(shop, tmp_path, ["ISSUE-1"])
+    for process, words in zip((first, second), said, strict=True):
+        assert process.returncode == 0 or (process.returncode == 3 and "is held by pid" in words), words
+    assert [run.started.stage for run in shop.position().runs] == ["develop", "review"]
+
+
 @pytest.mark.parametrize(
     ("issues", "kills", "turn"),
     [

@@ -77,8 +77,31 @@ def test_a_full_disk_under_the_worktrees(make_repo: Callable[..., Repo], small: 
     repo.new("# Do it\n", "--workflow", "quick")
     ballast = fill(small, 1 << 20)
     full(repo, "advance", "1")
+    assert not repo.git("worktree", "list", "--porcelain").count("01-develop")
+    assert list((small / "trees").rglob("*")) == [small / "trees" / "ISSUE-1"]
     ballast.unlink()
     assert repo.cli("resume", "1").returncode == 0
     position = repo.position()
     assert position.status == "waiting"
     assert [run.started.stage for run in position.runs] == ["develop", "verify"]
+
+
+def test_where_a_worktree_does_not_fit_the_others_are_named_with_their_size(
+    make_repo: Callable[..., Repo], small: Path
+) -> None:
+    """BR-106: git gives the half-made tree back and leaves the branch; the next attempt takes both as they are."""
+    repo = make_repo()
+    repo.write("big.bin", os.urandom(5 << 20))
+    repo.setup(quick([EDIT, done()]), worktrees={"root": os.fspath(small / "trees")})
+    for _ in range(2):
+        repo.new("# Do it\n", "--workflow", "quick")
+    repo.advance("ISSUE-1", until="verify")
+    said = repo.cli("advance", "2")
+    assert said.returncode == 1
+    assert f"there is not enough space for a worktree in {small}/trees" in said.stderr
+    assert "those that are there take 5 MiB\nhint: issueflow cleanup --dry-run\n" in said.stderr
+    assert list((small / "trees" / "ISSUE-2").iterdir()) == []
+    assert "02-develop" not in repo.git("worktree", "list")
+    assert "ISSUE-2" in repo.cli("status").stdout
+    assert repo.cli("cleanup", "1").returncode == 0
+    assert repo.advance("ISSUE-2", until="verify").stage == "verify"

@@ -14,6 +14,7 @@ import typer
 from conftest import Repo, approve, develop, done, plan, quick
 from hostile import HOSTILE, file_name, obeyed, text, word
 
+from issueflow import prompts
 from issueflow.cli.app import app
 from issueflow.engine import begin, decisions
 from issueflow.models import Noted
@@ -243,6 +244,7 @@ result = {"schema": "issueflow.result/1", **head, "verdict": "done", "summary": 
 
 
 def test_text_reaches_the_agent_byte_for_byte(repo: Repo) -> None:
+    """BR-082: by a file and standard input, so that nothing has to be submitted and nothing is typed."""
     agents = {"keeper": {"type": "command", "argv": [sys.executable, ".issueflow/keeper.py", *LINES[:-1]]}}
     repo.write(".issueflow/keeper.py", KEEPER)
     repo.setup(agents=agents, roles=dict.fromkeys(("analyst", "reviewer", "developer"), "keeper"), checks=["true"])
@@ -260,6 +262,26 @@ def test_text_reaches_the_agent_byte_for_byte(repo: Repo) -> None:
     assert kept["stdin"] == kept["prompt.md"] == (repo.run_folder(run.started.name) / "prompt.md").read_bytes()
     assert JOINED.encode() in kept["stdin"]  # the finding
     assert run.ended and run.ended.outcome.responses[0].reason == JOINED[:2_000]
+
+
+@pytest.mark.slow
+def test_twenty_long_prompts_arrive_whole(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BR-083: 30 kB of quotes, backticks, `$()`, semicolons, blank lines, and a backslash at the end, twenty times."""
+    monkeypatch.setattr(prompts, "INLINE", 40_000)  # a text this long would else be named and not shown
+    agents = {"keeper": {"type": "command", "argv": [sys.executable, ".issueflow/keeper.py"]}}
+    repo.write(".issueflow/keeper.py", KEEPER)
+    repo.setup(agents=agents, roles=dict.fromkeys(("analyst", "reviewer", "developer"), "keeper"), checks=["true"])
+    line = "\"two\" 'one' `touch pwned` $(touch pwned); return 0;\n\nEnter\n"
+    text = "# Do it\n" + line * (30_000 // len(line)) + "\\"
+    for _ in range(20):
+        issue = repo.new(text, "--workflow", "quick")
+        run = repo.advance(issue, once=True).runs[0]
+        assert run.ended and run.ended.outcome.verdict == "done"
+        assert git_bytes(repo, f"{run.tip}:requirement.md") == text.encode()
+        prompt = (repo.run_folder("01-develop", issue) / "prompt.md").read_bytes()
+        assert git_bytes(repo, f"{run.tip}:stdin") == prompt
+        assert len(prompt) > 30_000 and text.encode() in prompt
+    assert not list(repo.path.parent.rglob("pwned"))
 
 
 def git_bytes(repo: Repo, name: str) -> bytes:

@@ -117,6 +117,29 @@ def test_whatever_ends_advance_the_agent_goes_on_and_advance_picks_it_up(
     assert len(starts(tmp_path)) == 1
 
 
+def test_what_a_screen_shows_says_nothing_about_a_run(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BR-091: a prompt sign while it works, and words of success; state is told from processes and records alone."""
+    monkeypatch.setenv("BENCH", str(tmp_path))
+    screen = [{"say": "done. idle, waiting for input\n❯ "}, {"say": "\x1b[2J\x1b[H$ ", "to": "stderr"}]
+    repo.setup(quick([*screen, *PLAY, WAIT, *screen, WROTE, done()]))
+    repo.new("# Go\n", "--workflow", "quick")
+    first = start(repo, "advance")
+    until(begun(tmp_path))
+    until(lambda: (repo.run_folder("01-develop") / "stdout.log").stat().st_size)
+    for words in (["status"], ["status", "1"]):
+        assert "running" in repo.cli(*words).stdout
+    [row] = json.loads(repo.cli("status", "--json").stdout)["issues"]
+    assert (row["status"], row["run"]["state"]) == ("running", "running")
+    for pid in [runner_pid(repo), *processes.marked(mark(repo))]:
+        kill(pid)
+    until(lambda: not processes.marked(mark(repo)))
+    first.wait(30)
+    assert repo.position().hold.cause == "died", "and neither is a dead one alive for its last screen"
+    (tmp_path / "go").touch()
+
+
 def test_a_second_advance_follows_the_live_run(slow: Repo, tmp_path: Path) -> None:
     first = start(slow, "advance")
     until(begun(tmp_path))

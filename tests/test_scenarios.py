@@ -6,6 +6,7 @@ The id that begins each docstring is the report's.
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PAIR, ROOT, Repo, approve, done, quick, walk_through
+from conftest import PAIR, ROOT, Repo, approve, done, quick, sampled, walk_through
+from ruamel.yaml import YAML
 
 from issueflow.cli import run as command
 from issueflow.engine import decisions
 from issueflow.engine.begin import create
+from issueflow.errors import Busy
 from issueflow.machine import Position
 from issueflow.machine.requirement import read_requirement
 
@@ -778,3 +781,390 @@ def test_worktrees_below_a_symbolic_link_are_found_under_both_names(repo: Repo, 
     repo.cli("cancel", "1")
     assert "removed  01-develop" in repo.cli("cleanup", "1").stdout
     assert not (tmp_path / "var" / "ISSUE-1" / "01-develop").exists()
+
+
+# ── trees that are in an unexpected state ──
+
+
+def crashed(repo: Repo, point: str) -> None:
+    """An `advance` of ISSUE-1 that is killed at a named act."""
+    crash = {"ISSUEFLOW_CRASH": f"{point}#1@{repo.path.parent}/passed"}
+    assert repo.cli("advance", "1", env=crash).returncode == -9
+
+
+def test_an_agent_that_is_killed_leaves_its_work_where_it_is(repo: Repo) -> None:
+    """BR-015: the end of an agent never removes anything; its runner lives on and takes the work in."""
+    position = play(repo, EDIT, {"write": "new.txt", "text": "half\n"}, {"signal": "KILL"})
+    run = position.runs[0]
+    assert (run.ended.exit.status, run.ended.outcome.cls) == ("signalled", "missing")
+    assert (repo.worktree("01-develop") / "new.txt").read_text() == "half\n"
+    assert {"new.txt", "app.py"} <= repo.files(run.tip).keys()
+    assert repo.advance().status == "held"
+    assert (repo.worktree("01-develop") / "new.txt").exists()
+
+
+@pytest.mark.parametrize("point", sampled(["prepare.branch", "prepare.worktree", "prepare.launch"], "prepare.worktree"))
+def test_what_a_killed_preparation_left_holds_no_branch(repo: Repo, point: str) -> None:
+    """BR-050: the tree was made and nothing says so; it is found by its name and made anew, and the run begins once."""
+    repo.script(quick([sh("echo x >> $HOME/begun"), EDIT, done()]))
+    begin(repo)
+    crashed(repo, point)
+    assert repo.advance(once=True).runs[0].is_accepted
+    assert (Path.home() / "begun").read_text() == "x\n"
+    listed = repo.git("worktree", "list", "--porcelain")
+    assert listed.count("branch refs/heads/issueflow/") == 1
+
+
+def test_a_folder_that_git_has_forgotten_is_taken_in_and_a_fresh_tree_made(repo: Repo) -> None:
+    """BR-053: with one changed file, and the entry in `.git/worktrees` removed while its run was being taken in."""
+    repo.script(quick([EDIT, {"result": {"verdict": "incomplete"}}], [{"write": "b", "text": "b"}, done()]))
+    begin(repo)
+    crashed(repo, "step.Collect")
+    tree = repo.worktree("01-develop")
+    (tree / "mine.txt").write_text("by hand\n")
+    shutil.rmtree(repo.path / ".git" / "worktrees" / "01-develop")
+    assert repo.cli("resume", "1").returncode == 0
+    position = repo.position()
+    assert [run.started.stage for run in position.runs] == ["develop", "develop", "verify"]
+    assert {"b", "mine.txt", "app.py"} <= repo.files(position.head).keys()
+    assert (tree / "mine.txt").read_text() == "by hand\n"
+    assert "kept     01-develop  git no longer knows it" in repo.cli("cleanup").stdout
+
+
+def test_a_forgotten_folder_of_a_run_that_never_began_is_put_aside_by_the_command_of_the_hint(repo: Repo) -> None:
+    """BR-053: nothing says whose it is, so nothing is done to it; one command, and the run begins."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    crashed(repo, "prepare.launch")
+    tree = repo.worktree("01-develop")
+    (tree / "app.py").write_text("by hand\n")
+    shutil.rmtree(repo.path / ".git" / "worktrees" / "01-develop")
+    stopped = repo.cli("resume", "1")
+    assert stopped.returncode == 1
+    assert f"{tree} exists and is not a worktree of this run" in stopped.stderr
+    hint = stopped.stderr.splitlines()[-1].removeprefix("hint: ")
+    subprocess.run(["sh", "-ec", hint], check=True)
+    assert repo.advance().stage == "deliver"
+    assert tree.with_name("01-develop.aside").joinpath("app.py").read_text() == "by hand\n"
+
+
+INSIDE = quick([sh("echo x > new; git add new; git commit -qm x || true; echo $? > $HOME/ran"), EDIT, done()])
+
+
+def test_a_tree_inside_the_checkout_that_lost_its_git_file_is_given_to_nobody(repo: Repo) -> None:
+    """BR-054: git would climb to the enclosing repository and every edit would land there."""
+    repo.meddled = True  # the worktrees lie in the person's folder
+    repo.setup(INSIDE, worktrees={"root": "inside"})
+    begin(repo)
+    crashed(repo, "prepare.launch")
+    before = repo.git("for-each-ref", "refs/heads/main"), (repo.path / ".git" / "index").read_bytes()
+    (repo.path / "inside/ISSUE-1/01-develop/.git").unlink()
+    stopped = repo.cli("advance", "1")
+    assert stopped.returncode == 1
+    assert "01-develop exists and is not a worktree of this run" in stopped.stderr
+    assert not (Path.home() / "ran").exists()
+    assert (repo.git("for-each-ref", "refs/heads/main"), (repo.path / ".git" / "index").read_bytes()) == before
+
+
+def test_a_tree_that_set_up_took_the_git_file_from_is_given_to_nobody(repo: Repo) -> None:
+    """BR-054: after the set-up, before the agent."""
+    repo.meddled = True
+    repo.setup(INSIDE, worktrees={"root": "inside", "setup": ["rm .git"]})
+    begin(repo)
+    main = repo.git("rev-parse", "main")
+    position = repo.advance()
+    assert (position.status, position.hold.cause) == ("held", "setup")
+    assert "01-develop/.git is no longer the one issueflow made" in position.hold.reason
+    assert not (Path.home() / "ran").exists()
+    assert repo.git("rev-parse", "main") == main
+    repo.setup(INSIDE, worktrees={"root": "inside"})
+    assert repo.advance(replace=True).stage == "deliver"
+
+
+def test_no_state_is_read_through_a_checkout(repo: Repo) -> None:
+    """BR-057: it lies in the git directory and in a ref; worktrees deleted by hand, prunable or gone, hinder nobody."""
+    repo.script(quick([EDIT, {"result": {"verdict": "incomplete"}}], [done(no_change="all there")]))
+    begin(repo)
+    repo.advance(once=True)
+    shutil.rmtree(repo.worktree("01-develop").parent)
+    assert "prunable" in repo.git("worktree", "list", "--porcelain") or repo.git("worktree", "list")
+    listed = repo.cli("status")
+    assert (listed.returncode, "ISSUE-1" in listed.stdout) == (0, True)
+    assert (
+        repo.cli("status", "1").returncode == repo.cli("log", "1").returncode == repo.cli("diff", "1").returncode == 0
+    )
+    assert repo.advance().stage == "deliver"
+    assert repo.cli("cleanup", "1").returncode == 0
+    assert "ISSUE-1" not in repo.git("worktree", "list")
+
+
+def test_what_was_checked_is_named_and_how_far_the_target_has_moved(repo: Repo) -> None:
+    """BR-063: five commits on the base between develop and verify; every check has a tree of its own, made for it."""
+    stand = "git rev-parse HEAD > $HOME/stood; ls > $HOME/seen"
+    repo.setup(quick([EDIT, done()]), checks=[stand])
+    begin(repo)
+    base = repo.advance(once=True).base
+    for number in range(5):
+        repo.write(f"theirs-{number}", "x\n")
+        repo.commit(f"theirs {number}")
+    position = repo.advance()
+    assert (Path.home() / "stood").read_text().strip() == position.head == position.runs[0].tip
+    assert "theirs" not in (Path.home() / "seen").read_text()
+    shown = repo.cli("status", "1").stdout
+    assert f"base      {base[:12]} (main)" in shown
+    assert "main has 5 commits more by now" in shown
+    assert f"base      {position.head[:12]}\n" in repo.cli("show", "1", "checks").stdout
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    assert repo.advance().status == "delivered"
+    assert f"verify           pass by checks, head {position.head[:12]}" in repo.cli("verify", "1").stdout
+    assert "main has 5 commits more by now" in repo.cli("status", "1").stdout
+
+
+# ── state in files ──
+
+
+def issue_folder(repo: Repo) -> Path:
+    return repo.hands.store.issue("ISSUE-1").folder
+
+
+def test_twenty_commands_at_once_lose_no_word(repo: Repo) -> None:
+    """BR-094: who is told that the Issue is busy says it again; who is told that it is done finds it there."""
+    begin(repo)
+
+    def say(number: int) -> None:
+        while True:
+            try:
+                return decisions.note(repo.hands, "ISSUE-1", f"number {number}") and None
+            except Busy:
+                continue
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(say, range(20)))
+    notes = [note.text for note in repo.position().notes]
+    assert sorted(notes) == sorted(f"number {number}" for number in range(20))
+    assert repo.cli("verify", "1").stdout.startswith("✓ journal          as recorded")
+    assert from_yaml(issue_folder(repo) / "issue.yaml")["issue"] == "ISSUE-1"
+
+
+def from_yaml(path: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(path.read_text())
+
+
+LONG = "printf '%s' \"a\\\\b  two  spaces\tand a tab \\ \" '{{x}}: #no comment' " * 23
+
+
+def test_a_long_value_is_the_same_after_every_writing(repo: Repo) -> None:
+    """BR-096: 1.5 kB with backslashes, tabs and double spaces, as a command and in what is said."""
+    assert len(LONG) > 1_400
+    repo.setup(quick([{"result": {"verdict": "blocked", "questions": [LONG[:500]]}}], [EDIT, done()]), checks=[LONG])
+    begin(repo)
+    repo.advance()
+    folder, asked = issue_folder(repo), False
+    for words in (["note", "1", LONG], ["request-changes", "1", "-m", LONG], ["advance", "1"], ["note", "1", "x"]):
+        assert repo.cli(*words).returncode in (0, 4)
+        asked = asked or words[0] == "request-changes"
+        pinned = from_yaml(folder / "workflow.yaml")["pinned"]
+        assert [check["run"] for check in pinned["checks"]] == [LONG]
+        assert repo.position().pinned.checks[0].run == LONG
+        assert repo.position().notes[0].text == LONG
+        claims = [finding["claim"] for finding in from_yaml(folder / "issue.yaml")["open_findings"]]
+        assert [claim[:1_000] for claim in claims] == ([LONG[:1_000]] if asked else [])
+    assert LONG.strip() in (repo.run_folder("02-develop") / "prompt.md").read_text()
+    assert "✓ workflow" in repo.cli("verify", "1").stdout
+
+
+def test_comments_stay_and_an_edited_state_is_named_saved_and_not_obeyed(repo: Repo) -> None:
+    """BR-098, BR-107"""
+    for name in ("config.yaml", "workflows/quick.yaml"):
+        path = repo.path / ".issueflow" / name
+        path.write_text(f"# mine, at the top\n\n\n{path.read_text()}\n\n# between\n\n# blank lines\n")
+    repo.script(quick([EDIT, done()]))
+    written = {path: path.read_bytes() for path in (repo.path / ".issueflow").rglob("*") if path.is_file()}
+    begin(repo)
+    state = issue_folder(repo) / "issue.yaml"
+    sound = state.read_text()
+    edited = "# my remark\n\n" + sound.replace("status: ready", "status: delivered") + "\n\n# and another\n"
+    state.write_text(edited)
+    assert "ready" in repo.cli("status").stdout
+    named = repo.cli("status", "1").stdout
+    assert f"{state} was changed by hand; it is not read, and saved beside" in named
+    assert "status: ready" in repo.cli("show", "1", "state").stdout
+    assert repo.advance().stage == "deliver"
+    assert [path.read_text() for path in state.parent.glob("issue.yaml.edited-*")] == [edited]
+    assert from_yaml(state)["status"] == "waiting"
+    assert "changed by hand" not in repo.cli("status", "1").stdout
+    assert {path: path.read_bytes() for path in written} == written
+
+
+def test_files_with_similar_names_are_no_state(repo: Repo) -> None:
+    """BR-100: what editors and people leave in an Issue's directory, and beside it."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    names = ("issue.yaml~", ".issue.yaml.swp", "issue (copy).yaml", "README", "journal.jsonl~", "journal (copy).jsonl")
+    for name in names:
+        (issue_folder(repo) / name).write_text("status: delivered\n")
+    for name in ("ISSUE-1 (copy)", "ISSUE-x", "README", "ISSUE-01"):
+        (issue_folder(repo).with_name(name)).mkdir()
+    assert repo.cli("status").stdout.count("ISSUE-") == 1
+    assert repo.cli("status", "1").returncode == 0
+    assert repo.advance().stage == "deliver"
+    recorded = repo.git("ls-tree", "--name-only", "refs/issueflow-records/ISSUE-1").splitlines()
+    assert not {*names} & {*recorded}
+    assert repo.cli("cancel", "1").returncode == 0
+    assert repo.cli("cleanup").returncode == 0
+    assert repo.position().status == "cancelled"
+    assert all((issue_folder(repo) / name).read_text() == "status: delivered\n" for name in names)
+    assert begin(repo) == "ISSUE-2"
+
+
+@pytest.mark.parametrize("point", sampled(["collect.judged", "journal.ended", "rendered.ended"], "journal.ended"))
+def test_of_two_records_one_follows_from_the_other(repo: Repo, point: str) -> None:
+    """BR-102: the run's says that it succeeded, the Issue's that it runs: a crash between the two."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    crashed(repo, point)
+    accepted = json.loads((repo.run_folder("01-develop") / "accepted.json").read_text())
+    state = from_yaml(issue_folder(repo) / "issue.yaml")["status"]
+    assert (accepted["verdict"], state) == ("done", "ready" if point == "rendered.ended" else "running")
+    assert repo.cli("resume", "1").returncode == 0
+    position = repo.position()
+    assert [run.started.stage for run in position.runs] == ["develop", "verify"]
+    assert (position.status, from_yaml(issue_folder(repo) / "issue.yaml")["status"]) == ("waiting", "waiting")
+    assert repo.cli("resume", "1").returncode == 0
+    assert repo.position() == position
+    assert repo.cli("cancel", "1").returncode == 0
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+def test_a_state_file_that_is_empty_or_gone_is_made_again_from_the_journal(repo: Repo, how: str) -> None:
+    """BR-104: what is written for people is derived, so its loss damages nothing."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    state = issue_folder(repo) / "issue.yaml"
+    state.write_bytes(b"") if how == "emptied" else state.unlink()
+    for words in (["status"], ["status", "1"], ["show", "1"], ["show", "1", "state"]):
+        shown = repo.cli(*words)
+        assert (shown.returncode, "ISSUE-1" in shown.stdout) == (0, True), shown.stderr
+    assert how == "removed" or "was changed by hand" in repo.cli("status", "1").stdout
+    assert begin(repo) == "ISSUE-2"
+    assert repo.advance(once=True).runs[0].is_accepted
+    assert from_yaml(state)["issue"] == "ISSUE-1"
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+def test_a_journal_that_is_empty_or_gone_comes_back_from_its_record(repo: Repo, how: str) -> None:
+    """BR-104: named with the way back; and without a record, as none, with its number taken."""
+    repo.script(quick([EDIT, done()]))
+    begin(repo)
+    before = repo.advance(once=True)
+    journal = issue_folder(repo) / "journal.jsonl"
+    journal.write_bytes(b"") if how == "emptied" else journal.unlink()
+    if how == "emptied":
+        for words in (["status", "1"], ["show", "1"]):
+            named = repo.cli(*words)
+            assert (named.returncode, "hint: issueflow resume ISSUE-1" in named.stderr) == (1, True)
+            assert f"{journal} is empty" in named.stderr
+        assert repo.cli("status").returncode == 1
+        assert repo.cli("resume", "1", "--dry-run").returncode == 0
+    assert begin(repo) == "ISSUE-2"
+    assert repo.cli("resume", "1").returncode == 0
+    assert repo.position().runs[0] == before.runs[0]
+    repo.git("update-ref", "-d", "refs/issueflow-records/ISSUE-1")
+    journal.unlink()
+    gone = repo.cli("status", "1")
+    assert (gone.returncode, gone.stderr) == (2, "error: there is no ISSUE-1 here\nhint: issueflow status\n")
+    assert begin(repo) == "ISSUE-3"
+
+
+@pytest.mark.slow
+def test_dead_runs_take_nobody_s_place(repo: Repo) -> None:
+    """BR-105: two at a time, two that died, and a third that wants to begin."""
+    die = sh("kill -9 $(cut -d' ' -f4 /proc/$PPID/stat) $PPID")
+    repo.script(quick([EDIT, die, done()]))
+    for issue in (begin(repo), begin(repo)):
+        assert repo.cli("advance", issue).returncode == 4
+        assert repo.position(issue).hold.cause == "died"
+    repo.script(quick([EDIT, done()]))
+    third = begin(repo)
+    said = repo.cli("advance", "--all", "--jobs", "2", env={})
+    assert (repo.position(third).stage, repo.position(third).status) == ("deliver", "waiting"), said.stderr
+
+
+@pytest.mark.slow
+def test_failed_runs_are_history_and_none_is_shown_as_living(repo: Repo) -> None:
+    """BR-093: a cleanup takes their trees, a cancelled Issue has no next step, and its history stays."""
+    repo.script(quick([sh("exit 1")]))
+    issues = [begin(repo) for _ in range(4)]
+    for issue in issues:
+        assert repo.advance(issue).status == "held"
+    assert sum(len(repo.position(issue).runs) for issue in issues) == 12
+    assert "12 removed" in repo.cli("cleanup").stderr
+    for issue in issues:
+        repo.cli("cancel", issue)
+    listed = repo.cli("status")
+    assert "running" not in listed.stdout and listed.stdout.count("cancelled") == 4
+    assert "next:" not in listed.stderr
+    assert repo.cli("log", "1").stdout.count(": missing") == 3
+    rows = json.loads(repo.cli("status", "--json").stdout)["issues"]
+    assert [row["run"] for row in rows] == [None] * 4
+    assert repo.cli("cleanup").returncode == 0
+    assert repo.git("branch", "--list", "issueflow/*") == ""
+
+
+# ── the person's folder ──
+
+
+def test_nothing_of_ours_lies_in_the_person_s_folder(repo: Repo) -> None:
+    """BR-196, BR-200: neither after `new` nor after any step, and the next step is not hindered by the last."""
+    repo.script(walk_through())
+    repo.commit("script")
+    begin(repo, workflow=None)
+    for goal in ({"once": True}, {"once": True}, {}):
+        repo.advance(**goal)
+        assert repo.git("status", "--porcelain", "-uall") == ""
+        assert repo.git("add", "-A", "--dry-run") == ""
+        assert repo.git("clean", "-ndx") == "Would remove .issueflow/issues"  # a link, for the eye
+    decisions.approve(repo.hands, "ISSUE-1", "")
+    assert repo.advance().stage == "deliver"
+    assert repo.git("status", "--porcelain", "-uall") == repo.git("add", "-A", "--dry-run") == ""
+
+
+@pytest.mark.parametrize("ignores", [None, b"*.log", b"*.log\r\nbuild"])
+def test_no_tracked_file_is_edited_to_hide_ours(repo: Repo, requirement: Path, ignores: bytes | None) -> None:
+    """BR-197: without a .gitignore, and with one that lacks its last newline."""
+    repo = Repo(repo.path.with_name("bare-minimum"))
+    repo.path.mkdir()
+    repo.git("init", "-q")
+    if ignores is not None:
+        repo.write(".gitignore", ignores)
+    repo.write("app.py", "print('one')\n")
+    repo.commit("first")
+    excludes = (repo.path / ".git" / "info" / "exclude").read_bytes()
+    assert repo.cli("init", "--agent", "scripted").returncode == 0
+    assert repo.cli("new", str(requirement), "--workflow", "quick").returncode == 0
+    repo.advance(once=True)
+    assert repo.git("diff", "HEAD") == ""
+    assert (repo.path / ".git" / "info" / "exclude").read_bytes() == excludes
+    new = {line.split("/")[0] for line in repo.git("ls-files", "-o", "--exclude-standard").splitlines()}
+    assert new == {".issueflow"}
+    assert "issues" not in repo.git("ls-files", "-o", "--exclude-standard")  # by .issueflow/.gitignore
+
+
+def test_a_stash_is_one_list_for_all_and_what_happens_to_it_is_told(repo: Repo) -> None:
+    """BR-198: two runs at a time put aside and take back; the person has an older entry."""
+    repo.meddled = True
+    repo.write("app.py", "older\n")
+    repo.git("stash", "-q")
+    older = repo.git("rev-parse", "refs/stash")
+    meet = 'touch "$HOME/$ISSUEFLOW_ISSUE"; while ! test -e $HOME/ISSUE-1 -a -e $HOME/ISSUE-2; do sleep 0.02; done'
+    juggle = sh(f"{meet}; echo $ISSUEFLOW_ISSUE > app.py; git stash -q; git stash pop -q || true; git stash drop -q")
+    repo.script(quick([juggle, {"write": "mine.txt", "text": "x"}, done()]))
+    issues = [begin(repo), begin(repo)]
+    assert repo.cli("advance", "--all", "--jobs", "2", "--once", env={}).returncode == 0
+    told = [note for issue in issues for note in repo.position(issue).runs[0].ended.code.noticed]
+    assert [note for note in told if "refs/stash" in note]
+    assert "Do not use `git stash`" in (repo.run_folder("01-develop") / "prompt.md").read_text()
+    assert repo.git("cat-file", "-t", older) == "commit"
+    assert older in repo.git("for-each-ref", "--format=%(objectname)") or older in repo.git(
+        "stash", "list", "--format=%H"
+    )

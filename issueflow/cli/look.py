@@ -172,6 +172,8 @@ def show(
 
 def _shown(folder: "IssueFolder", position: "Position", what: str, number: int | None) -> tuple[str, Path]:
     """What is asked for as text, and the file it comes from."""
+    from issueflow.machine.state import state
+    from issueflow.store.text import to_yaml
     from issueflow.views import findings
 
     match what:
@@ -179,8 +181,8 @@ def _shown(folder: "IssueFolder", position: "Position", what: str, number: int |
             file = folder.requirement(position.requirement.version)
             return file.read_bytes().decode(errors="replace"), file
         case "state":
-            file = folder.folder / "issue.yaml"
-            return file.read_text(errors="replace"), file
+            # From the journal: the file may be gone, or somebody's edit, which says nothing about the Issue.
+            return to_yaml(state(position)), folder.folder / "issue.yaml"
         case "findings":
             items = [finding.model_dump() for finding in position.findings]
             return findings(items) or "no open findings", folder.journal

@@ -358,11 +358,15 @@ def cancel(
 def start_tree(run: Path) -> int:
     """Record the tree that the agent will find; the runner calls this after the set-up commands"""
     from issueflow.engine import launch
+    from issueflow.git import worktrees
 
     place = launch.place_of(run)
     lens = launch.lens_of(run.parents[4], run, place) if place else None
-    if lens is None:
+    if place is None or lens is None:
         say(f"{run} is not prepared")
+        return 1
+    if not worktrees.is_ours(place):  # git would look for a repository further up, and the agent's commits go there
+        say(f"{place.path}/.git is no longer the one issueflow made")
         return 1
     launch.record_start_tree(run, lens)
     return 0

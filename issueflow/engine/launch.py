@@ -14,9 +14,9 @@ from issueflow.engine import environment, order, surroundings
 from issueflow.engine.bring import bring_along
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import write
-from issueflow.errors import Damaged, IssueflowError, WrongWords
+from issueflow.errors import ROOM, Damaged, GitFailed, IssueflowError, WrongWords
 from issueflow.files import crash_point, make_folder, read_json, replace_file, to_json
-from issueflow.git import snapshot, worktrees
+from issueflow.git import content, snapshot, worktrees
 from issueflow.git.worktrees import Place
 from issueflow.hosts import check, process, processes
 from issueflow.machine import Position
@@ -170,13 +170,27 @@ def _checkout(hands: Hands, position: Position, started: Started) -> Place:
         crash_point("prepare.disposed")
         hands.repository.make(ref, started.base)
         crash_point("prepare.branch")
-        place = worktrees.add(hands.repository, path, branch, f"issueflow {position.issue} {started.name}")
+        try:
+            place = worktrees.add(hands.repository, path, branch, f"issueflow {position.issue} {started.name}")
+        except GitFailed as error:
+            if error.hint != ROOM:
+                raise
+            raise _no_room(hands, error) from error
         crash_point("prepare.worktree")
     if os.path.lexists(path / RUN_FOLDER):
         raise IssueflowError(
             f"this repository tracks {RUN_FOLDER}, where issueflow puts a run's order", f"git ls-files {RUN_FOLDER}"
         )
     return place
+
+
+def _no_room(hands: Hands, error: GitFailed) -> IssueflowError:
+    """Not enough space for a worktree, and how much the others there take: most of it can often go."""
+    taken = content.survey(hands.worktrees, hands.config.caches).size >> 20
+    sentence = f"there is not enough space for a worktree in {hands.worktrees} ({error})"
+    if not taken:
+        return IssueflowError(sentence, ROOM)
+    return IssueflowError(f"{sentence}; those that are there take {taken} MiB", "issueflow cleanup --dry-run")
 
 
 def remember(run: Path, place: Place) -> None:

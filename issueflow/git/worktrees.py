@@ -184,7 +184,8 @@ def dispose(repository: Repository, path: Path, trash: Path) -> None:
     For a prepared or half-made worktree only. A folder that is not ours is left, and IssueflowError says so.
     """
     if not is_free_for_us(repository, path):
-        raise IssueflowError(f"{path} exists and is not a worktree of this run", f"ls -la {shlex.quote(str(path))}")
+        aside = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.aside')}"
+        raise IssueflowError(f"{path} exists and is not a worktree of this run", aside)
     for number, doomed in enumerate([path, *entries(repository, path)]):
         if os.path.lexists(doomed):
             _throw_away(doomed, trash / f"{os.getpid()}-{number}-{doomed.name}")
