@@ -222,6 +222,7 @@ def _snapshot(
     crash_point("collect.looked")
     noticed += [f"not recorded: {path} ({reason})" for path, reason in {*looked.left_out, *special}]
     tree = snapshot.overlay(lens, started.base, started.base_tree, tip, before, looked.tree)
+    noticed += _unfiltered(lens, snapshot.differing(lens, started.base_tree, tree))
     descends = tip == started.base or repository.is_ancestor(started.base, tip)
     if descends and tree == (started.base_tree if tip == started.base else repository.tree(tip)):
         return tip, tree
@@ -232,6 +233,17 @@ def _snapshot(
     made = repository.commit_tree(tree, [parent], message, started.identity, how.ended)
     crash_point("collect.committed")
     return made, tree
+
+
+def _unfiltered(lens: snapshot.Lens, paths: set[bytes]) -> list[str]:
+    return [
+        f"the filter {name} that git attributes ask for is not set up here; recorded without it: {_some(files)}"
+        for name, files in snapshot.unfiltered(lens, paths).items()
+    ]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _keep_strays(

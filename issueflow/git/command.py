@@ -1,8 +1,10 @@
 """One function that runs git, and the surroundings it always runs in."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -11,6 +13,7 @@ from issueflow.errors import GitFailed, IssueflowError
 
 ZERO = ""  # what update-ref takes for "must not exist", whatever the repository's object format
 TIME_LIMIT = 600.0  # seconds; a worktree of a very large repository takes minutes, a hanging hook or prompt for ever
+FATAL = 128  # git's exit code when it could not do what was asked, and for some questions an answer
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL: git removes its lock files on the first, never on the second
 
 ALWAYS = {
@@ -82,7 +85,10 @@ def run(
     env: Mapping[str, str] | None = None,
     limit: float = TIME_LIMIT,
 ) -> tuple[int | None, bytes, bytes]:
-    """As `git`, but give exit code (None at the time limit), standard output and standard error to judge."""
+    """As `git`, but give exit code (None at the time limit), standard output and standard error to judge.
+
+    Raises IssueflowError where git answers nothing at all: the repository belongs to another user.
+    """
     Git = _library()
     if not folder.is_dir():
         raise IssueflowError(f"the folder {folder} does not exist")
@@ -100,6 +106,8 @@ def run(
     except BaseException:
         _end(process)
         raise
+    if process.returncode == FATAL and b"detected dubious ownership" in err:
+        raise _not_trusted(err.decode(errors="replace"))
     return process.returncode, out, err
 
 
@@ -116,10 +124,27 @@ def _library() -> Any:
     return Git
 
 
+def _not_trusted(told: str) -> IssueflowError:
+    """Said by every command alike: taken for an answer it would read `no such commit`, `no such ref`.
+
+    Whether to trust the other user is the person's to say; git prints the command for it.
+    """
+    lines = [line.strip() for line in told.splitlines()]
+    where = next(line.partition("repository at ")[2].strip("'") for line in lines if "dubious ownership" in line)
+    way = next((line for line in lines if line.startswith("git config ")), "git status")
+    return IssueflowError(f"git does not work in {where}, which belongs to another user", way)
+
+
 def _end(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
-    process.terminate()
+    """End git with all that it has started: a filter that hangs holds git's pipes and would be waited for."""
+    _signal(process, signal.SIGTERM)
     try:
         return process.communicate(timeout=GRACE)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _signal(process, signal.SIGKILL)
         return process.communicate()
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # the latter: macOS, of a group of zombies
+        os.killpg(process.pid, number)

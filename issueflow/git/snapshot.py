@@ -233,15 +233,23 @@ def _tracked(
 
 
 def _is_gone(worktree: Path, path: bytes, entry: bytes) -> bool:
-    """Is there no such file any more, also because a folder took its place, or a link or a file that of a folder?"""
+    """Is there no such file any more, also because a folder took its place, or a link or a file that of a folder?
+
+    What stands in a folder that nobody may read cannot be told, and is not gone for that.
+    """
     full = os.fsencode(worktree)
-    for part in path.split(b"/")[:-1]:
-        full = os.path.join(full, part)
-        if os.path.islink(full) or not os.path.isdir(full):
-            return True
-    full = os.path.join(full, path.split(b"/")[-1])
-    became_folder = os.path.isdir(full) and not os.path.islink(full) and not entry.startswith(b"160000")
-    return became_folder or not os.path.lexists(full)
+    parts = path.split(b"/")
+    try:
+        for part in parts[:-1]:
+            full = os.path.join(full, part)
+            if not stat.S_ISDIR(os.lstat(full).st_mode):
+                return True
+        mode = os.lstat(os.path.join(full, parts[-1])).st_mode
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return stat.S_ISDIR(mode) and not entry.startswith(b"160000")
 
 
 def _untracked(lens: Lens, index: str) -> list[bytes]:
@@ -324,16 +332,48 @@ def look_afresh(lens: Lens, commit: str) -> Looked:
 
 
 def special_files(worktree: Path, caches: Iterable[str]) -> list[tuple[str, str]]:
-    """Pipes, sockets and devices in the worktree, which git does not list: path and reason."""
+    """Pipes, sockets, devices and folders nobody may read, which git does not list: path and reason."""
     spared = {b".git", RUN_FOLDER.encode(), *(name.encode() for name in caches)}
-    found = []
-    for folder, folders, files in os.walk(os.fsencode(worktree)):
+    found, top = {}, os.fsencode(worktree)
+
+    def closed(error: OSError) -> None:
+        found[os.path.relpath(os.fsencode(error.filename), top) + b"/"] = UNREADABLE
+
+    for folder, folders, files in os.walk(top, onerror=closed):
         folders[:] = [name for name in folders if name not in spared]
         for name in files:
-            mode = os.lstat(os.path.join(folder, name)).st_mode
+            full = os.path.join(folder, name)
+            try:
+                mode = os.lstat(full).st_mode
+            except OSError:  # its folder may be listed and not searched
+                found[os.path.relpath(full, top)] = UNREADABLE
+                continue
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-                found.append(os.path.relpath(os.path.join(folder, name), os.fsencode(worktree)))
-    return [(path.decode(errors="backslashreplace"), "not a file") for path in sorted(found)]
+                found[os.path.relpath(full, top)] = "not a file"
+    return [(path.decode(errors="backslashreplace"), reason) for path, reason in sorted(found.items())]
+
+
+def unfiltered(lens: Lens, paths: Iterable[bytes]) -> dict[str, list[str]]:
+    """Filters that attributes ask for and nobody has set up, each with those of `paths` that it was to change.
+
+    git then takes the file as it lies, without a word: a large one goes into the history past git-lfs.
+    """
+    data = b"".join(path + b"\0" for path in sorted(paths))
+    fields = lens.git("check-attr", "-z", "--stdin", "filter", input=data).split(b"\0") if data else []
+    named = [(path, name) for path, name in zip(fields[0::3], fields[2::3], strict=False) if name not in NO_FILTER]
+    if not named:
+        return {}
+    _, out, _ = lens.run("config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
+    known = {key.removeprefix(b"filter.").rpartition(b".")[0] for key in out.split(b"\0")}
+    found: dict[str, list[str]] = {}
+    for path, name in named:
+        if name not in known:
+            found.setdefault(_shown(name), []).append(_shown(path))
+    return found
+
+
+def _shown(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
 
 
 def ignored(lens: Lens) -> set[bytes]:
@@ -346,6 +386,7 @@ def _paths(listing: bytes) -> list[bytes]:
 
 
 UNREADABLE = "unreadable"
+NO_FILTER = (b"unspecified", b"unset", b"set", b"")  # what `check-attr` says where no filter is named
 AS_IT_LIES = "recorded as it lies on disk: git cannot obey its attributes"
 
 
@@ -386,6 +427,8 @@ def _obstacle(worktree: Path, path: bytes) -> str | None:
     full = os.path.join(os.fsencode(worktree), path)
     try:
         mode = os.lstat(full).st_mode
+    except PermissionError:
+        return UNREADABLE
     except OSError:
         return "gone"
     if stat.S_ISREG(mode):

@@ -36,7 +36,8 @@ def add(repository: Repository, path: Path, branch: str, reason: str) -> Place:
     # The files of a partial clone may have to come from a repository on this disk.
     code, _, err = run(repository.folder, "-c", "protocol.file.allow=user", *words)
     place = _place(path)
-    if place is None:
+    # By what is there: a git that was killed half-way has written its index last, a failing hook comes after that.
+    if place is None or not (place.admin / "index").exists():
         raise GitFailed(words[:2], code, err.decode(errors="replace"), "git worktree list")
     head = (place.admin / "HEAD").read_text().strip()
     if head != f"ref: refs/heads/{branch}":
