@@ -78,7 +78,7 @@ def settings(name: str, url: str) -> dict[str, Any]:
             given = {"env": env, "model": "stub/stub-model"}
         case _:
             raise ValueError(name)
-    return {"type": name, "timeout": 60, **given}
+    return {"type": name, "timeout": 120, **given}
 
 
 @dataclass

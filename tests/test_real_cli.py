@@ -148,7 +148,7 @@ def test_a_service_that_hangs_ends_at_the_time_limit(name: str, bench: Make) -> 
 @pytest.mark.parametrize("name", CLIS)
 def test_a_refusal_is_no_result_and_its_reason_is_told(name: str, bench: Make) -> None:
     reason = held(bench(name, {"develop": [Play(steps=[{"refuse": "I will not."}])]}))
-    assert "its model refused" in reason
+    assert "its model refused" in reason or "it said last: I will not." in reason, "gemini calls it a success"
 
 
 @pytest.mark.parametrize("name", CLIS)
