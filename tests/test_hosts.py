@@ -1,12 +1,15 @@
 """What every host promises, asked of each in the table alike; and what only a host with a terminal does."""
 
+import fcntl
 import json
 import os
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -310,6 +313,28 @@ def test_a_run_goes_on_when_the_tmux_server_is_killed_and_can_be_shown_again(in_
 
 @pytest.mark.slow
 @needs_tmux
+def test_a_tmux_server_that_hangs_holds_no_run_up(
+    in_tmux: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = begin(in_tmux, tmp_path)
+    until(lambda: sessions(in_tmux))
+    os.killpg(first.pid, signal.SIGKILL)
+    run = in_tmux.run_folder("01-develop")
+    server = int(ask(tmux.socket(run), "display-message", "-p", "#{pid}"))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        monkeypatch.setattr(tmux, "PATIENCE", 0.2)
+        (tmp_path / "go").touch()
+        assert in_tmux.advance().stage == "deliver"
+        with pytest.raises(IssueflowError, match="the tmux server does not answer"):
+            tmux.attach(run, take_over=False)
+        assert tmux.shown(run) is None
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@needs_tmux
 def test_a_session_with_a_bare_shell_is_no_run(in_tmux: Repo, tmp_path: Path) -> None:
     """BR-075: the agent was killed, its session is left; status tells, and resume starts a run of its own."""
     first = begin(in_tmux, tmp_path)
@@ -395,6 +420,7 @@ def test_nothing_of_who_starts_the_server_stays_in_it(
 def terminal(repo: Repo, *words: str) -> tuple[int, "subprocess.Popen[bytes]"]:
     """The command on a terminal of its own, inside another tmux as it seems."""
     ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 30, 90, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-m", "issueflow", *words],
         cwd=repo.path,
@@ -436,6 +462,8 @@ def test_attach_shows_what_the_agent_prints_and_leaves_it_running(
     handle, client = terminal(in_tmux, "attach", "1")
     try:
         seen = shown(handle, b"and this")
+        wide = ask(tmux.socket(in_tmux.run_folder("01-develop")), "list-windows", "-a", "-F", "#{window_width}")
+        assert wide == "90\n", "as wide as the terminal"
         assert b"hello\\x1b[31m from the agent" in seen, "shown, not obeyed"
         press(handle, b"\x03", b"\x02", b"d")
         shown(handle, b"[detached")

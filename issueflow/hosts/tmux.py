@@ -67,7 +67,7 @@ def attach(folder: Path, *, take_over: bool) -> list[str]:
     show(folder)
     argv = ["tmux", "-S", os.fspath(socket(folder)), "attach-session", "-t", f"={session(folder)}"]
     if not take_over:
-        return [*argv, "-r"]
+        return [*argv, "-f", "read-only"]  # not `-r`, which leaves the pane wider than the terminal may be
     worktree = (read_json(folder / "launch.json") or {}).get("cwd", "/")
     return [*argv, "-c", worktree.replace("#", "##")]  # where new windows begin; `#{…}` would be replaced
 
