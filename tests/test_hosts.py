@@ -20,6 +20,7 @@ import pytest
 from conftest import Repo, develop, done, quick, sampled, walk_through
 from test_processes import (
     PLAY,
+    STARTED,
     WAIT,
     WROTE,
     begun,
@@ -81,6 +82,8 @@ def leave(repo: Repo, tmp_path: Path) -> None:
 
 
 def end_servers(tmp_path: Path) -> None:
+    for process in STARTED:
+        process.kill()  # it would go on to the next run, and show that
     for common in tmp_path.glob("*/.git"):
         socket = tmux.socket(common / "issueflow/issues/ISSUE-1/runs/01-develop")
         if socket.exists():
