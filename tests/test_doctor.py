@@ -187,7 +187,7 @@ def test_a_repository_of_another_user_that_git_refuses_stops_work(repo: Repo) ->
     for path in (repo.path, repo.path / ".git"):
         os.chown(path, 12345, 12345)
     found = told(repo, "repository", 1)
-    assert "dubious ownership" in found["sentence"]
+    assert "belongs to another user" in found["sentence"]
     assert found["hint"] == f"git config --global --add safe.directory {repo.path}"
 
 
