@@ -42,11 +42,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A rotating sample of a large matrix: the part is chosen by the caller, so that a failure can be run again."""
+    thin(items)
     if part := config.getoption("--part"):
         number, of = (int(word) for word in part.split("/"))
-        items[:] = items[number::of]
+        wanted = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = wanted[number::of]
+
+
+REAL = {"repo", "make_repo", "at_deliver"}  # fixtures that make a repository
+
+
+def thin(items: list[pytest.Item]) -> None:
+    """Of each family of cases on a real repository the quick suite takes the first; the others are marked `more`."""
+    seen: set[tuple[object, str]] = set()
+    for item in items:
+        if isinstance(item, pytest.Function) and REAL & set(item.fixturenames):
+            family = item.path, item.originalname or item.name
+            if family in seen and not item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.more)
+            seen.add(family)
 
 
 @pytest.fixture(autouse=True)

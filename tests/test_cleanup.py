@@ -368,6 +368,7 @@ def test_a_removal_that_was_killed_half_way_is_finished(repo: Repo) -> None:
     assert not aside.exists()
 
 
+@pytest.mark.more
 def test_the_entry_of_a_worktree_that_git_forgot_may_be_given_to_another_run(repo: Repo) -> None:
     """git names its entry after the folder, and every Issue has a folder called 01-develop."""
     repo.setup(quick([{"write": "app.py", "text": "print(2)\n"}, done()]))
@@ -482,6 +483,7 @@ def without_powers(repo: Repo, *words: str) -> "subprocess.CompletedProcess[str]
     return subprocess.run(argv, cwd=repo.path, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.more
 def test_an_unreadable_folder_keeps_its_tree_whatever_git_says(finished: Repo) -> None:
     """git lists such a folder as empty and ends with 0."""
     tree = finished.worktree("01-develop")

@@ -120,6 +120,7 @@ def test_of_two_that_begin_at_the_same_moment_one_follows_or_names_the_other(
         *(pytest.param(8, 40, turn, marks=pytest.mark.slow, id=f"many-killed-{turn}") for turn in range(10)),
     ],
 )
+@pytest.mark.more
 def test_issues_walk_side_by_side_among_strangers_and_kills(
     shop: Repo, tmp_path: Path, issues: int, kills: int, turn: int
 ) -> None:

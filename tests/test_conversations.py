@@ -140,6 +140,7 @@ REJECT = {"result": {"verdict": "request_changes", "findings": [finding()]}}
 APPROVE = {"result": {"verdict": "approve"}}
 
 
+@pytest.mark.more
 def test_the_next_round_goes_on_with_the_conversation_and_is_charged_its_own_share(repo: Repo, start: Start) -> None:
     first = {**said("codex-done"), "shell": "echo 1 > a", "result": {"verdict": "done"}}
     second = {**said("codex-resumed"), "shell": "echo 2 > a", "result": {"verdict": "done"}}
@@ -159,6 +160,7 @@ def test_the_next_round_goes_on_with_the_conversation_and_is_charged_its_own_sha
     assert shown["runs"][2]["session"] == thread
 
 
+@pytest.mark.more
 def test_a_conversation_that_is_gone_is_begun_anew_once_without_a_person(repo: Repo, start: Start) -> None:
     first = {**said("codex-done"), "shell": "echo 1 > a", "result": {"verdict": "done"}}
     again = {**said("codex-resumed"), "shell": "echo 2 > a", "result": {"verdict": "done"}}

@@ -51,6 +51,7 @@ def test_a_detached_advance_walks_on_and_says_so_in_its_log(slow: Repo, tmp_path
     assert "advance" not in slow.git("ls-tree", "-r", "--name-only", "refs/issueflow-records/ISSUE-1")
 
 
+@pytest.mark.more
 def test_the_death_of_a_detached_advance_is_a_crash_like_any_other(slow: Repo, tmp_path: Path) -> None:  # noqa: F811
     pid = detach(slow)
     until(begun(tmp_path))

@@ -82,6 +82,7 @@ def test_a_name_is_dropped_and_one_is_set(repo: Repo, tmp_path: Path, monkeypatc
     assert seen["ISSUEFLOW_RUN"].startswith("ISSUE-1/")
 
 
+@pytest.mark.more
 def test_what_is_set_reaches_set_up_and_checks_too(repo: Repo, tmp_path: Path) -> None:
     config = {"set": {"LEVEL": "the project's"}}
     log = tmp_path / "log"
@@ -107,6 +108,7 @@ def test_a_variable_of_the_person_s_is_written_down_by_name_only(
 # ── keys ──
 
 
+@pytest.mark.more
 def test_a_key_reaches_only_the_agent_that_needs_it(
     repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +213,7 @@ def test_an_environment_that_makes_no_sense_is_refused(repo: Repo, config: dict[
 # ── ports ──
 
 
+@pytest.mark.more
 def test_a_run_has_ports_of_its_own(repo: Repo, tmp_path: Path) -> None:
     log = tmp_path / "log"
     say = f'echo "$ISSUEFLOW_PORT_BASE" >> {log}'
@@ -320,6 +323,7 @@ def test_a_path_that_is_not_the_project_s_is_refused(repo: Repo, key: str, path:
 # ── set-up ──
 
 
+@pytest.mark.more
 def test_set_up_that_fails_before_a_check_is_named_and_tried_again_and_the_work_stands(
     repo: Repo, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def stale(repo: Repo) -> dict[str, tuple[str, ...]]:
     return {link.stage: link.stale for link in chain(repo.position()) if link.stale}
 
 
+@pytest.mark.more
 def test_a_plan_edited_after_its_approval_is_reviewed_and_approved_again(repo: Repo) -> None:
     """BR-133: the edit becomes the next version, nothing of it or of the accepted one is lost."""
     to_deliver(repo)
@@ -41,6 +42,7 @@ def test_a_plan_edited_after_its_approval_is_reviewed_and_approved_again(repo: R
     assert "plan.md was changed by hand: version 2" in repo.cli("log", "1").stdout
 
 
+@pytest.mark.more
 def test_a_deleted_plan_is_put_back(repo: Repo) -> None:
     to_deliver(repo)
     path = repo.hands.store.issue("ISSUE-1").document("plan.md", 1)
@@ -49,6 +51,7 @@ def test_a_deleted_plan_is_put_back(repo: Repo) -> None:
     assert path.read_text() == "# Plan\n"
 
 
+@pytest.mark.more
 def test_a_commit_on_the_branch_after_the_review_is_reviewed_before_it_is_delivered(repo: Repo) -> None:
     """BR-131: approval is bound to the reviewed commit."""
     to_deliver(repo)
@@ -68,6 +71,7 @@ def test_a_commit_on_the_branch_after_the_review_is_reviewed_before_it_is_delive
     assert "sneaked.txt" in repo.files("issueflow/ISSUE-1/delivered")
 
 
+@pytest.mark.more
 def test_a_verdict_carries_over_when_only_the_commit_changed(repo: Repo) -> None:
     to_deliver(repo)
     tree = repo.worktree("03-develop")
@@ -80,6 +84,7 @@ def test_a_verdict_carries_over_when_only_the_commit_changed(repo: Repo) -> None
     assert stale(repo) == {}
 
 
+@pytest.mark.more
 def test_a_verdict_is_for_the_commit_it_saw_when_another_lands_meanwhile(repo: Repo) -> None:
     """BR-140."""
     land = f"cd {repo.worktree('03-develop')} && echo x > late.txt && git add -A && git commit -qm late"
@@ -91,6 +96,7 @@ def test_a_verdict_is_for_the_commit_it_saw_when_another_lands_meanwhile(repo: R
     assert "late.txt" in repo.files(reviews[1].started.base)
 
 
+@pytest.mark.more
 def test_an_amended_requirement_begins_again_and_makes_old_verdicts_stale(repo: Repo) -> None:
     to_deliver(repo)
     before = repo.position()
@@ -105,6 +111,7 @@ def test_an_amended_requirement_begins_again_and_makes_old_verdicts_stale(repo: 
     assert repo.cli("verify", "1").returncode == 1
 
 
+@pytest.mark.more
 def test_another_workflow_can_be_taken_on_the_way(repo: Repo) -> None:
     repo.new()
     repo.advance()
@@ -121,6 +128,7 @@ def test_the_same_requirement_is_no_amendment(repo: Repo) -> None:
         begin.amend(repo.hands, "ISSUE-1", b"# Same\n", "r.md", None)
 
 
+@pytest.mark.more
 def test_a_skip_needs_a_reason_is_listed_and_expires(repo: Repo) -> None:
     repo.setup(
         walk_through() | {"develop": [develop({"write": "a", "text": "1"}), develop({"write": "a", "text": "2"})]},
@@ -159,6 +167,7 @@ DECIDING = (
 )
 
 
+@pytest.mark.more
 def test_no_decision_is_taken_inside_a_run(repo: Repo) -> None:
     calls = "; ".join(f"{sys.executable} -m issueflow -C {repo.path} {words}" for words in DECIDING)
     repo.script(quick([{"run": ["sh", "-c", calls]}, {"write": "a", "text": ""}, done()]))
@@ -169,6 +178,7 @@ def test_no_decision_is_taken_inside_a_run(repo: Repo) -> None:
     assert not repo.position().decided
 
 
+@pytest.mark.more
 def test_a_delivered_issue_can_be_reopened_and_delivered_again(repo: Repo) -> None:
     repo.script(
         walk_through() | {"develop": [develop({"write": "a", "text": "1"}), develop({"write": "a", "text": "2"})]}
@@ -252,6 +262,7 @@ def test_a_note_stands_in_the_history(repo: Repo) -> None:
     assert "asked Kim" in repo.cli("log", "1").stdout
 
 
+@pytest.mark.more
 def test_changes_asked_for_while_a_stage_is_held_lead_back_to_the_work(repo: Repo) -> None:
     repo.script(walk_through() | {"code-review": [[{"result": {"verdict": "blocked"}}], [reject()], [approve()]]})
     repo.new()
@@ -263,6 +274,7 @@ def test_changes_asked_for_while_a_stage_is_held_lead_back_to_the_work(repo: Rep
     assert position.must_answer == ("F1",)
 
 
+@pytest.mark.more
 def test_an_attribute_hides_nothing_from_the_reviewer(repo: Repo) -> None:
     """`-diff` planted where all worktrees see it; a real binary stays one line; large diffs go by file."""
     plant = (

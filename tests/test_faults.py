@@ -29,6 +29,7 @@ def strike(bench: Bench, walk: str, fault: str, where: float) -> None:
     assert trial.broken == [], f"{walk}, {fault} at call {point} ({trial.hit})"
 
 
+@pytest.mark.more
 def test_one_resume_mends_a_handful_of_faults(bench: Bench) -> None:
     for fault, where in HANDFUL.items():
         strike(bench, "quick", fault, where)

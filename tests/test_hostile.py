@@ -128,6 +128,7 @@ def told(repo: Repo) -> Repo:
     return repo
 
 
+@pytest.mark.more
 def test_whatever_is_shown_is_harmless(told: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = told
     for words in ASKED["show"][:1] + ASKED["status"]:
@@ -320,6 +321,7 @@ def on_terminal(repo: Repo, *words: str) -> str:
     return sent.decode(errors="replace").replace("\r\n", "\n").replace("\r\x1b[2K", "")  # the line of a live run
 
 
+@pytest.mark.more
 def test_a_real_terminal_gets_nothing_to_obey(repo: Repo) -> None:
     repo.setup(quick([*say(ALL), *files(), done(summary=JOINED[:2_000], open_problems=LINES)]))
     (repo.path / "r.md").write_bytes(ALL)

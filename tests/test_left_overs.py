@@ -128,6 +128,7 @@ def test_temporary_files_are_removed_but_for_those_a_living_run_is_about_to_publ
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds its runner by /proc")
+@pytest.mark.more
 def test_checks_whose_runner_was_killed_run_again_on_resume(repo: Repo) -> None:
     die_once = 'test -e "$HOME/once" || { touch "$HOME/once"; kill -9 $(cut -d" " -f4 /proc/$PPID/stat) $PPID; }'
     repo.setup(ONE_RUN, checks=[die_once])

@@ -125,6 +125,7 @@ def test_leaving_the_question_decides_nothing(repo: Repo) -> None:
     assert repo.position().decided == ()
 
 
+@pytest.mark.more
 def test_an_empty_line_opens_the_editor(repo: Repo, tmp_path: Path) -> None:
     editor = tmp_path / "my editor"
     editor.write_text(

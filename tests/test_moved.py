@@ -52,6 +52,7 @@ def test_a_moved_repository_goes_on_and_knows_its_worktrees(held: Repo, tmp_path
     assert here.git("worktree", "list", "--porcelain").count("worktree ") == 1
 
 
+@pytest.mark.more
 def test_a_copy_leaves_the_worktrees_of_the_original_alone(held: Repo, tmp_path: Path) -> None:
     held.advance(once=True)
     shutil.copytree(held.path, tmp_path / "copy", symlinks=True)
@@ -63,6 +64,7 @@ def test_a_copy_leaves_the_worktrees_of_the_original_alone(held: Repo, tmp_path:
     assert held.advance().status in ("held", "waiting")
 
 
+@pytest.mark.more
 def test_a_copy_made_while_a_run_is_open_asks_and_names_the_original(held: Repo, tmp_path: Path) -> None:
     crash = {"ISSUEFLOW_CRASH": f"prepare.launch#1@{tmp_path}/passed"}
     assert held.cli("advance", "1", env=crash).returncode == -9

@@ -183,6 +183,7 @@ def run_every_verb(repo: Repo, tmp_path: Path) -> None:
         repo.cli("workflow", *call)
 
 
+@pytest.mark.more
 def test_no_setting_hook_or_attribute_of_an_agent_runs_anything(repo: Repo, evil: Evil, tmp_path: Path) -> None:
     """Planted in the first run; then every verb, and the whole way to the delivered branch."""
     script = walk_through()

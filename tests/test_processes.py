@@ -207,6 +207,7 @@ def test_a_dead_run_asks_and_resume_goes_on_from_what_it_had_written(slow: Repo,
     assert slow.advance(replace=True).entries == position.entries  # a further resume changes nothing
 
 
+@pytest.mark.more
 def test_a_run_whose_runner_died_is_followed_to_its_end_and_its_result_counts(slow: Repo, tmp_path: Path) -> None:
     first = start(slow, "advance")
     until(begun(tmp_path))
@@ -224,6 +225,7 @@ def test_a_run_whose_runner_died_is_followed_to_its_end_and_its_result_counts(sl
     assert len(starts(tmp_path)) == 1
 
 
+@pytest.mark.more
 def test_a_stopped_runner_is_quiet_and_not_dead(slow: Repo, tmp_path: Path) -> None:
     first = start(slow, "advance")
     until(begun(tmp_path))
@@ -240,6 +242,7 @@ def test_a_stopped_runner_is_quiet_and_not_dead(slow: Repo, tmp_path: Path) -> N
     assert len(starts(tmp_path)) == 1
 
 
+@pytest.mark.more
 def test_a_lock_that_is_not_free_names_its_holder(repo: Repo) -> None:
     repo.new()
     with (repo.hands.store.issue("ISSUE-1").folder / "lock").open("a+") as lock:
@@ -406,6 +409,7 @@ def test_where_no_process_is_shown_none_is_taken_for_dead(
     assert len(starts(tmp_path)) == 2
 
 
+@pytest.mark.more
 def test_a_run_is_followed_and_taken_for_dead_alike(slow: Repo, tmp_path: Path, seen_by: str) -> None:
     interrupted(slow, tmp_path, agent=False)
     assert (sight(slow).runner, sight(slow).agent) == (Life.DEAD, Life.ALIVE)

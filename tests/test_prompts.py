@@ -135,6 +135,7 @@ def assert_echo_is_no_result(repo: Repo, run: Run, prompt: str) -> None:
         assert judged(None, prompt + (folder / "result.json").read_text()) == "accepted"
 
 
+@pytest.mark.more
 def test_every_prompt_of_default_renders_and_hostile_text_arrives_as_data(repo: Repo) -> None:
     """BR-159, and that an echoed prompt, skeleton and all, is no result (BR-125, BR-158)."""
     repo.script(hostile_walk())

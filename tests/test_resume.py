@@ -13,7 +13,9 @@ import pytest
 from conftest import Repo, done, quick
 
 from issueflow.engine import launch
+from issueflow.engine.sight import look
 from issueflow.hosts import processes
+from issueflow.models import Life
 
 EDIT = {"write": "app.py", "text": "print('two')\n"}
 DIE = {"run": ["sh", "-c", "kill -9 $PPID"]}
@@ -67,8 +69,10 @@ def test_a_run_that_died_is_found_and_replaced(repo: Repo, tmp_path: Path) -> No
     runner = json.loads((run / "started.json").read_text())["runner"]["pid"]
     os.kill(runner, signal.SIGKILL)
     mark = repo.position().runs[0].started.mark("ISSUE-1")
-    while left := processes.marked(mark):  # by its whole mark: every other test has an ISSUE-1 too
-        processes.end(left)
+    seen = None
+    while seen is None or (seen.runner, seen.agent) != (Life.DEAD, Life.DEAD):
+        processes.end(processes.marked(mark) or [])  # by its whole mark: every other test has an ISSUE-1 too
+        seen = look(repo.hands.store.issue("ISSUE-1"), repo.position())
     (run / "exit.json").unlink(missing_ok=True)
     found = about(plan(repo, "1"), "run 01-develop")
     assert found["state"] == "dead"

@@ -323,6 +323,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 
 @needs_proc
+@pytest.mark.more
 def test_at_its_time_limit_a_run_is_ended_with_all_its_descendants(repo: Repo, token: str) -> None:
     agents = {"scripted": {"type": "scripted", "script": ".issueflow/scripted.yaml", "timeout": 2}}
     repo.setup(quick(), agents=agents)
@@ -339,6 +340,7 @@ def test_at_its_time_limit_a_run_is_ended_with_all_its_descendants(repo: Repo, t
 
 
 @needs_proc
+@pytest.mark.more
 def test_what_an_agent_leaves_running_ends_with_it_and_is_counted(repo: Repo, token: str) -> None:
     run = play(repo, EDIT, brood(token), done())
     assert run.ended.outcome.verdict == "done"
@@ -358,6 +360,7 @@ def test_a_check_at_its_time_limit_leaves_nothing_running(repo: Repo, token: str
     assert living(token) == []
 
 
+@pytest.mark.more
 def test_done_at_the_time_limit_is_contradicted(repo: Repo) -> None:
     agents = {"scripted": {"type": "scripted", "script": ".issueflow/scripted.yaml", "timeout": 2}}
     repo.setup(quick(), agents=agents)
@@ -428,6 +431,7 @@ def test_a_failed_set_up_names_the_command_and_is_no_attempt(unprepared: Repo, t
     assert position.runs[1].started.base == position.base
 
 
+@pytest.mark.more
 def test_set_up_that_fails_again_and_again_never_uses_up_the_attempts(unprepared: Repo, tmp_path: Path) -> None:
     for _ in range(4):
         assert unprepared.advance(replace=True, once=True).hold.cause == "setup"
@@ -468,6 +472,7 @@ def test_set_up_prepares_every_worktree_before_anything_else_runs_in_it(repo: Re
 # ── agents that cannot be started ──
 
 
+@pytest.mark.more
 def test_a_program_that_is_not_there_is_named_and_tried_again_after_a_fix(repo: Repo, tmp_path: Path) -> None:
     roles = {"developer": "mine"}
     repo.setup(quick(), agents={"mine": {"type": "command", "argv": ["no-such-agent", "-p"]}}, roles=roles)

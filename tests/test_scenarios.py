@@ -77,6 +77,7 @@ def test_the_base_is_where_the_person_is_and_not_some_default_branch(repo: Repo,
     assert f"{tip[:12]} (feature/x)" in repo.cli("status", "1").stdout
 
 
+@pytest.mark.more
 def test_a_base_behind_its_upstream_is_said_and_all_stages_use_the_same_commit(
     make_repo: Callable[..., Repo], tmp_path: Path, requirement: Path
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_foreign_folder_that_came_after_the_intent_stops_the_run_and_leaves_no
     assert repo.advance().stage == "deliver"
 
 
+@pytest.mark.more
 def test_six_issues_advanced_at_the_same_moment_all_get_their_worktree(repo: Repo) -> None:
     """BR-040: `worktree add` fails now and then when it runs in parallel."""
     repo.script(quick([EDIT, done()]))
@@ -686,6 +688,7 @@ def test_each_failing_path_has_its_exit_code(repo: Repo) -> None:
 # ── git's surroundings ──
 
 
+@pytest.mark.more
 def test_typed_by_a_hook_or_an_alias_of_one_repository_it_works_on_another(repo: Repo, make_repo: Any) -> None:
     """BR-163: git tells both where their own repository is, by variables that `git -C` obeys."""
     other = make_repo("other")
@@ -1114,6 +1117,7 @@ def test_failed_runs_are_history_and_none_is_shown_as_living(repo: Repo) -> None
 # ── the person's folder ──
 
 
+@pytest.mark.more
 def test_nothing_of_ours_lies_in_the_person_s_folder(repo: Repo) -> None:
     """BR-196, BR-200: neither after `new` nor after any step, and the next step is not hindered by the last."""
     repo.script(walk_through())

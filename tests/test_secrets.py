@@ -46,6 +46,7 @@ def holds(data: bytes) -> bool:
     return any(form in data for form in forms(VALUE))
 
 
+@pytest.mark.more
 def test_a_secret_in_a_whole_walk_is_written_nowhere(repo: Repo) -> None:
     """Printed, in the plan, in results and findings, committed and so in the reviewer's diff, in a check."""
     leaky = plan(f"# Plan\n\nUse {VALUE}.\n")

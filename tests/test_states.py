@@ -124,22 +124,20 @@ def bring_about(repo: Repo, state: State, tmp: Path) -> None:
 LIVES = list(itertools.product((True, False), (True, False), Life, Life))
 
 
-@pytest.mark.parametrize(("started", "exited", "runner", "agent"), LIVES)
-def test_each_sight_has_one_step(repo: Repo, started: bool, exited: bool, runner: Life, agent: Life) -> None:
+def test_each_sight_has_one_step(repo: Repo) -> None:
     """BR-076: the living and the unknown are never taken for dead; an exit record outranks any pid."""
     repo.new("# Do it\n", "--workflow", "quick")
-    position = repo.position()
-    assert position.open_run is None
     opened = with_open_run(repo)
-    step = type(decide(opened, Sight(started, exited, runner, agent, "evidence"))).__name__
-    if exited:
-        assert step == "Collect"
-    elif Life.ALIVE in (runner, agent):
-        assert step == "Wait"
-    elif not started:
-        assert step == "Prepare"
-    else:
-        assert step == ("Drop" if (runner, agent) == (Life.DEAD, Life.DEAD) else "Ask")
+    for started, exited, runner, agent in LIVES:
+        step = type(decide(opened, Sight(started, exited, runner, agent, "evidence"))).__name__
+        if exited:
+            assert step == "Collect"
+        elif Life.ALIVE in (runner, agent):
+            assert step == "Wait"
+        elif not started:
+            assert step == "Prepare"
+        else:
+            assert step == ("Drop" if (runner, agent) == (Life.DEAD, Life.DEAD) else "Ask")
 
 
 def with_open_run(repo: Repo) -> Any:

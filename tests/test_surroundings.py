@@ -74,6 +74,7 @@ def ready(make: Make, name: str = "shop", **options: Any) -> Repo:
 # ── variables, settings, hooks ──
 
 
+@pytest.mark.more
 def test_git_variables_that_point_to_another_repository_are_not_obeyed(
     make_repo: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

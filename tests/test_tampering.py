@@ -588,6 +588,7 @@ def test_a_ref_whose_name_is_not_utf_8_does_not_stop_the_issue(repo: Repo) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans become children of the runner on Linux only")
+@pytest.mark.more
 def test_an_agent_that_sheds_its_mark_is_still_in_its_run(repo: Repo, tmp_path: Path) -> None:
     """An empty environment, a session of its own, no parent left: the runner is its parent then."""
     call = f"{sys.executable} -m issueflow -C {repo.path} note 1 hello; {sys.executable} -m issueflow -C {repo.path} "

@@ -101,6 +101,7 @@ def test_reviews_and_checks_stand_at_exactly_the_commit_they_judge(repo: Repo) -
     assert runs["code-review"].ended.evidence.head == head
 
 
+@pytest.mark.more
 def test_a_verdict_for_another_commit_does_not_count(repo: Repo) -> None:
     other = repo.git("rev-parse", "HEAD")
     repo.script(walk_through() | {"code-review": [[approve(reviewed=other)]]})
@@ -150,6 +151,7 @@ def test_a_check_is_judged_by_its_exit_code_alone(repo: Repo, check: object, ver
     assert verdicts(repo)[1] == f"verify:{verdict}"
 
 
+@pytest.mark.more
 def test_the_same_objection_to_an_unchanged_tree_stops_the_loop(repo: Repo) -> None:
     """BR-142: six times the same objection, unchanged diff."""
     lazy = develop(no_change="it is right as it is")
@@ -162,6 +164,7 @@ def test_the_same_objection_to_an_unchanged_tree_stops_the_loop(repo: Repo) -> N
     assert position.round == 2
 
 
+@pytest.mark.more
 def test_an_exhausted_planning_loop_asks_the_person_with_the_findings_listed(repo: Repo) -> None:
     repo.script(walk_through() | {"plan-review": [[reject(finding(claim=f"objection {n}"))] for n in range(3)]})
     repo.new()
@@ -222,6 +225,7 @@ def test_the_second_command_on_a_finished_issue_changes_no_byte(repo: Repo) -> N
     assert repo.git("for-each-ref") == refs
 
 
+@pytest.mark.more
 def test_the_demo_runs_where_git_knows_nobody(sealed: Path, tmp_path: Path) -> None:
     """A fresh machine: no identity, no settings; README's first command is typed there."""
     (sealed / ".gitconfig").unlink()

@@ -603,6 +603,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     Clock.offset = 0.0
 
 
+@pytest.mark.more
 def test_a_few_changes_behind_our_back(world: Callable[[int, int], None]) -> None:
     world(0, 8)
 
