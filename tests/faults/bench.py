@@ -363,7 +363,8 @@ def _told_badly(words: list[str], code: int, said: str) -> Iterator[str]:
     """A command that met an error of the disk says so in one sentence with a path, or has done without."""
     if code == 1000:
         yield said
-    if "Traceback" in said or "unforeseen" in said:
+    own = "\n".join(line for line in said.splitlines() if not line.startswith("  │ "))  # without its agent's words
+    if "Traceback" in own or "unforeseen" in own:
         yield f"{' '.join(words)} shows a programmer's error: {said.strip()[-400:]}"
     errors = [line for line in said.splitlines() if "error: " in line]
     gits = any("error: git " in line for line in errors)  # git's own words, which mostly name a path
