@@ -212,3 +212,11 @@ def test_an_agent_whose_log_cannot_be_made_can_print_what_it_likes(repo: Repo) -
     repo.setup(script, worktrees={"setup": [f"ln -sfn /nowhere/at/all {log}"], "copy": [], "link": []})
     repo.new("# Go\n", "--workflow", "quick")
     assert repo.advance(until="verify").stage == "verify"
+
+
+def test_the_temporary_file_of_a_photograph_that_the_disk_refused_goes(begun: Repo) -> None:
+    left = begun.path / ".git" / "issueflow" / "open" / ".ISSUE-1.01-develop.json.1a2b3c4d.tmp"
+    left.parent.mkdir(exist_ok=True)
+    left.touch()
+    begun.advance()
+    assert not left.exists()

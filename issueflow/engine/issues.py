@@ -132,6 +132,8 @@ def settle(hands: Hands, folder: IssueFolder) -> Position:
     position = load(folder)
     folder.sweep(position.open_run.name if position.open_run else None)
     index.sweep(hands.store.root)
+    for left in hands.store.root.glob(f"open/.{folder.name}.*.tmp"):  # of a run's photograph (engine.surroundings)
+        left.unlink(missing_ok=True)
     hands.store.sweep()
     if folder.whole() != recorded:
         publish(hands, folder, position, folder.entries()[-1])
