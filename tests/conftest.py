@@ -48,7 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     thin(items)
     if part := config.getoption("--part"):
         number, of = (int(word) for word in part.split("/"))
-        wanted = [item for item in items if item.get_closest_marker("slow")]
+        marker = "more" if config.option.markexpr == "more" else "slow"
+        wanted = [item for item in items if item.get_closest_marker(marker)]
         items[:] = wanted[number::of]
 
 
