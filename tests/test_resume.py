@@ -170,8 +170,9 @@ def test_all_issues_are_set_right_with_one_word(repo: Repo, tmp_path: Path) -> N
     assert all_of(repo) == before  # a second one changes no byte
 
 
-def test_the_plan_is_told_to_scripts_only_where_nothing_else_is(repo: Repo) -> None:
-    assert repo.cli("resume", "--json").returncode == 2
+def test_words_of_resume_that_do_not_go_together_do_nothing(repo: Repo) -> None:
+    for words in (["--json"], ["--restore", "--dry-run"], ["--accept", "--all"], ["--restore", "--accept"]):
+        assert repo.cli("resume", *words).returncode == 2, words
 
 
 @pytest.mark.parametrize("what", ["worktree gone", "git file replaced", "branch gone"])

@@ -95,7 +95,7 @@ def test_clones_that_went_different_ways_are_named_and_nothing_is_overwritten(cl
     assert [note.text for note in second.position().notes] == ["there"]
 
 
-def test_an_issue_whose_run_is_open_elsewhere_names_the_machine(clones: tuple[Repo, Repo], tmp_path: Path) -> None:
+def test_a_run_that_is_open_in_another_clone_is_left_to_it(clones: tuple[Repo, Repo], tmp_path: Path) -> None:
     first, second = clones
     first.script(quick([{"sleep": 30}, done()]))
     first.new("# Do it\n", "--workflow", "quick")
@@ -104,7 +104,9 @@ def test_an_issue_whose_run_is_open_elsewhere_names_the_machine(clones: tuple[Re
     first.cli("push")
     second.cli("fetch")
     said = second.cli("advance", "1")
-    assert "the agent works" in said.stdout + said.stderr or said.returncode == 4, said  # the same machine, here
+    assert said.returncode == 4
+    assert f"its worktree belongs to the repository at {first.path}, a copy or another clone" in said.stdout
+    assert "next: issueflow retry ISSUE-1 --reason TEXT" in said.stderr
     first.cli("cancel", "1")
 
 

@@ -286,6 +286,8 @@ def resume(
 
     if as_json and not dry_run:
         raise WrongWords("--json goes with --dry-run", "issueflow resume --dry-run --json")
+    if (restore or accept) and (everything or dry_run):
+        raise WrongWords("--restore and --accept take one Issue, and act at once", "issueflow resume --help")
     if not dry_run:
         refuse_inside_run("resume")
     here = project()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from issueflow.engine import launch
+from issueflow.engine import launch, moved
 from issueflow.engine.hands import Hands
 from issueflow.engine.issues import find, load, repair
 from issueflow.engine.ledger import Act, Ledger
@@ -98,6 +98,7 @@ def _clean(hands: Hands, folder: IssueFolder, wish: Wish, ledger: Ledger) -> Ite
             yield Finding(folder.name, "", mended=repair(hands, folder))
             position = load(folder)
         if not wish.dry_run:
+            moved.relink(hands, folder, position)
             _sweep(hands, position)
         staying = set()
         for run in position.runs:

@@ -18,6 +18,7 @@ def refuse_inside_run(verb: str) -> None:
 
 
 def who() -> str:
+    """The name of the person at work, as the system knows it; text that can be stored."""
     try:
         return os.fsencode(getpass.getuser()).decode(errors="replace")
     except (KeyError, OSError):

@@ -15,7 +15,7 @@ def look(folder: IssueFolder, position: Position) -> Sight | None:
         return None
     run = folder.run(started.name)
     if other := moved.other_owner(folder, started):
-        words = f"its worktree belongs to the repository at {other.parent}, of which this is a copy"
+        words = f"its worktree belongs to the repository at {other.parent}, a copy or another clone of this one"
         return Sight(True, False, Life.UNKNOWN, Life.UNKNOWN, words)
     if not run.is_dir():
         return Sight(False, False, Life.DEAD, Life.DEAD)

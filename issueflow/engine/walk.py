@@ -71,8 +71,9 @@ def advance(hands: Hands, name: str, watcher: Watcher, goal: Goal) -> Position:
     Raises Busy when another command holds the Issue's lock for longer than five seconds.
     """
     folder = find(hands, name)
-    begun, announced, prepared = _closed(load(folder)), 0, 0
-    leave = goal.replace or _is_over(load(folder).hold)
+    position = load(folder)
+    begun, announced, prepared = _closed(position), 0, 0
+    leave = goal.replace or _is_over(position.hold)
     while True:
         position = load(folder)
         step = decide(position, look(folder, position))

@@ -121,11 +121,6 @@ def _briefly(path: Path) -> str:
     return digest(path) if state.st_size <= MOST_READ else f"{state.st_size} {state.st_mtime_ns}"
 
 
-def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What appeared, vanished or changed, in words; by the agent or by anybody else meanwhile: git cannot tell."""
-    return [in_words(name, before, after) for name in changed(before, after)]
-
-
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """The names that differ."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
